@@ -5,11 +5,11 @@ mod addon_release;
 mod catalog;
 mod extension;
 mod instance;
+mod package_source;
 mod parameters;
 mod reference;
 pub(crate) mod rules;
 mod source;
-mod source_object;
 mod sync;
 mod version;
 
@@ -28,12 +28,12 @@ pub use instance::{
     ClusterResolution, Clusters, DependencyPolicy, ExtensionInstance, ExtensionInstanceSpec, InstanceStatus,
     ReleaseTarget, RevisionCount, SourceProgress,
 };
+pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
-pub use source::PackageSource;
-pub use source_object::{
-    Bucket, BucketProvider, CommitRecord, GitReference, GitRepository, GitVerification, OciArtifact,
-    OciReference, Source, SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceSpec,
+pub use source::{
+    Bucket, BucketProvider, GitReference, GitRepository, GitVerification, OciArtifact, OciReference, Source,
+    SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceRevisionRecord, SourceSpec,
     SourceStatus, VerificationMode,
 };
 pub use sync::{

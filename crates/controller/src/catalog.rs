@@ -11,11 +11,11 @@ mod signers;
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
-use chandler_core::{catalog::LastPoll, conditions};
+use chandler_core::{conditions, poll::LastPoll};
 use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource, runtime::reflector::Store};
-use tokio::sync::watch as channel;
+use tokio::sync::{Semaphore, watch as channel};
 
 use self::changes::CatalogChanges;
 pub use self::{
@@ -26,18 +26,20 @@ pub use self::{
 };
 use crate::{
     events::Events,
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
     queue,
     routing::{Router, ScopedQueue},
     run::Shared,
     scoped::Scoped,
     sources::Sources,
-    sync::{Mutex, MutexGuard},
     tasks::Tasks,
     watch::{Change, Scope, watch},
 };
 
 const KIND: &str = "ExtensionCatalog";
+/// Number of catalogs that read the files of their Sources at the same time. A Source may have 64 MiB.
+const CONCURRENT_READERS: usize = 2;
 
 struct CatalogContext {
     client: Client,
@@ -50,6 +52,10 @@ struct CatalogContext {
     polls: Mutex<HashMap<String, LastPoll>>,
     /// The revisions of the Sources of catalogs at their last polls, by uid. `None` means that the Source was unavailable.
     observed: Mutex<HashMap<String, Option<String>>>,
+    /// The revisions of Sources at which the stored catalogs were read, by uid.
+    read: Mutex<HashMap<String, String>>,
+    /// Limits how many catalogs have the files of their Sources in memory.
+    readers: Arc<Semaphore>,
 }
 
 impl CatalogContext {
@@ -58,16 +64,17 @@ impl CatalogContext {
     }
 
     fn on_change(&self, change: &Change<'_, ExtensionCatalog>) {
-        match change {
-            Change::Applied(catalog) => self.changes.on_object(catalog, true),
-            Change::Deleted(catalog) => {
-                self.changes.on_object(catalog, false);
-                let uid = catalog.uid().unwrap_or_default();
-                self.polls().remove(&uid);
-                self.observed.lock().remove(&uid);
-                self.catalogs.forget(&uid);
-                self.packages.remove_catalog(&uid);
-            }
+        let (catalog, exists) = (change.object(), matches!(change, Change::Applied(_)));
+        if self.changes.on_object(catalog, exists) {
+            self.catalogs.record_change(catalog);
+        }
+        if !exists {
+            let uid = catalog.uid().unwrap_or_default();
+            self.polls().remove(&uid);
+            self.observed.lock().remove(&uid);
+            self.read.lock().remove(&uid);
+            self.catalogs.forget(&uid);
+            self.packages.remove_catalog(&uid);
         }
     }
 }
@@ -100,6 +107,7 @@ impl CatalogControllers {
     pub fn start(self, tasks: &mut Tasks, shared: &Shared, sources: &Sources) {
         let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
         tasks.spawn(follow_sources(sources.changes(), stores, shared.router.clone()));
+        let readers = Arc::new(Semaphore::new(CONCURRENT_READERS));
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(CatalogContext {
                 client: shared.client.clone(),
@@ -110,6 +118,8 @@ impl CatalogControllers {
                 sources: sources.clone(),
                 polls: Mutex::default(),
                 observed: Mutex::default(),
+                read: Mutex::default(),
+                readers: readers.clone(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<ExtensionCatalog>(&());

@@ -23,6 +23,7 @@ use crate::{
     extension::{CLUSTER, ExtensionControllers, Platform},
     fleet::{self, FleetInputs, FleetQueues},
     kinds::{ComposeServices, Kinds},
+    locks::Mutex,
     metrics::Metrics,
     queue::Trigger,
     references::References,
@@ -30,8 +31,7 @@ use crate::{
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared},
     sources::{SourceControllers, SourcePackages, start_receiver},
-    sync::Mutex,
-    syncs::{SyncContext, SyncController},
+    sync::{SyncContext, SyncController},
     tasks::Tasks,
     templates::{Evaluations, Templates},
     watch::{FirstList, Scope, watch},
@@ -140,11 +140,7 @@ impl Controllers {
         let caches = ManagementCaches {
             clusters: cluster_cache,
             references: References::new(shared.client.clone(), shared.scope.clone(), shared.router.clone()),
-            catalogs: NamedCatalogs {
-                client: shared.client.clone(),
-                catalogs: catalog_cache.clone(),
-                platform,
-            },
+            catalogs: NamedCatalogs::new(shared.client.clone(), catalog_cache.clone(), platform),
             source_packages: SourcePackages::new(
                 sources,
                 shared.packages.clone(),

@@ -11,7 +11,7 @@ use kube::{
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Publishes Events.
 #[derive(Clone)]

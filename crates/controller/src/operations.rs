@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::drain::drain_on_stop;
 use crate::{
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
-    sync::{Mutex, MutexGuard},
 };
 
 /// Steps of an operation that is younger than this are not reported, because it may end soon.

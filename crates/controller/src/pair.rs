@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use crate::{
     caches::{PairCaches, ReleaseCache},
     kinds::{ComposeServices, ManagedKind},
+    locks::Mutex,
     metrics::Metrics,
     placement::{self, Compose, PlacementContext, PlacementQueue, RecentWrites},
     queue::{self, Queue, Trigger},
@@ -23,7 +24,6 @@ use crate::{
     routing::{PairQueues, SharedIndex},
     run::{ManagementCaches, Shared},
     status,
-    sync::Mutex,
     tasks::Tasks,
     watch::{Change, FirstList, Scope, watch},
 };

@@ -15,8 +15,8 @@ use kube::{
 use tokio::sync::OnceCell;
 
 use crate::{
+    locks::Mutex,
     routing::Router,
-    sync::Mutex,
     watch::{Scope, watch},
 };
 

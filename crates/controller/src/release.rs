@@ -26,12 +26,12 @@ use crate::{
     caches::{AllKinds, ReleaseCache},
     clusters::Clusters,
     events::Events,
+    locks::Mutex,
     metrics::Metrics,
     operations::Operations,
     queue::Trigger,
     references::References,
     sources::SourcePackages,
-    sync::Mutex,
 };
 
 /// Returns whether this manager reconciles a release object.

@@ -12,8 +12,9 @@ mod tests;
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
+use chandler_api::extensions::{Extension, ExtensionCatalog, Reference, Source, SyncObject};
 use chandler_core::{
+    extension::namespace_of,
     identity::{ClusterKey, ReleaseId},
     placement::PlacementKind,
 };
@@ -23,7 +24,7 @@ pub use self::{
     index::Index,
     queues::{PairQueues, Queues, ScopedQueue},
 };
-use crate::{fleet::FleetQueues, status, sync::Mutex, watch::Change};
+use crate::{fleet::FleetQueues, locks::Mutex, status, watch::Change};
 
 /// The key of an object of a kind that Chandler reconciles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +41,16 @@ impl ObjectKey {
 
     pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
         Self::new(status::kind::<K>(), object.namespace().unwrap_or_default(), object.name_any())
+    }
+
+    /// Returns the key of the object of kind `K` that an object of namespace `own` refers to.
+    pub fn referenced<K: Resource<DynamicType = ()>>(
+        reference: &Reference,
+        own: &str,
+        platform: &str,
+    ) -> Self {
+        let namespace = namespace_of(reference.scope, own, platform);
+        Self::new(status::kind::<K>(), namespace, reference.name.clone())
     }
 
     /// Returns the reference for queues and stores.
@@ -170,10 +181,10 @@ impl Router {
         self.route(|index| index.on_catalogs());
     }
 
-    /// Handles catalogs that were read at other revisions of their Sources. `namespaces` are those with Extensions whose packages
-    /// come from catalogs.
-    pub fn on_catalog_revisions(&self, namespaces: &BTreeSet<String>) {
-        self.route(|index| index.on_catalog_revisions(namespaces));
+    /// Handles catalogs that have changed or were read at other revisions of their Sources. `extensions` are those with packages
+    /// of these catalogs.
+    pub fn on_catalog_revisions(&self, catalogs: &BTreeSet<ObjectKey>, extensions: &BTreeSet<ObjectKey>) {
+        self.route(|index| index.on_catalog_revisions(catalogs, extensions));
     }
 
     /// Handles a change of the packages that a repository or registry offers.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// How long a Secret is cached: long enough for a fleet that reads it at the same time, and shorter than a user needs
 /// to fix it.

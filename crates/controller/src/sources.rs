@@ -16,7 +16,7 @@ pub mod testing;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chandler_api::extensions::{Source, SourceStatus};
-use chandler_core::{catalog::LastPoll, conditions};
+use chandler_core::{conditions, poll::LastPoll};
 use chandler_source::Packages;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource};
@@ -31,12 +31,12 @@ pub use self::{
 use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};
 use crate::{
     events::Events,
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
     queue,
     routing::ScopedQueue,
     run::Shared,
     scoped::Scoped,
-    sync::{Mutex, MutexGuard},
     tasks::Tasks,
     watch::{Change, Scope, watch},
 };

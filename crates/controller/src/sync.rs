@@ -1,41 +1,218 @@
-//! Locks that ignore poisoning. Every critical section of this crate leaves its data consistent, so a panic in another
-//! task is no reason to fail here as well.
+//! The controller of Syncs: applies folders of Sources to the management cluster, as ServiceAccounts of their namespaces.
 
-use std::sync::PoisonError;
-pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+mod delete_objects;
+mod finalize;
+mod impersonated_client;
+mod moves;
+mod reconciler;
+mod render;
+mod run;
+mod served_kinds;
+mod status_writer;
+#[cfg(test)]
+mod tests;
+mod trees;
 
-/// A mutex whose `lock` always succeeds.
-#[derive(Debug, Default)]
-pub struct Mutex<T>(std::sync::Mutex<T>);
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
-impl<T> Mutex<T> {
-    pub fn new(value: T) -> Self {
-        Self(std::sync::Mutex::new(value))
+use chandler_api::extensions::SyncObject;
+use chandler_core::{
+    failure::Category,
+    sync::{Claim, Claims, LastRun, ObjectId},
+};
+use jiff::Timestamp;
+use kube::{
+    Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject},
+    runtime::reflector::{Store, store::Writer},
+};
+use tokio::sync::Semaphore;
+
+use self::{moves::ClusterMoves, served_kinds::ServedKinds, status_writer::WrittenStatuses};
+pub use self::{render::Render, trees::Trees};
+use crate::{
+    events::Events,
+    locks::Mutex,
+    metrics::Metrics,
+    queue::{self, Queue, Trigger},
+    routing::Router,
+    run::Shared,
+    tasks::Tasks,
+    watch::{Change, FirstList, Scope, watch},
+};
+
+const KIND: &str = "Sync";
+/// Concurrent requests of all Syncs. It protects the API server of the management cluster.
+const CONCURRENT_REQUESTS: usize = 16;
+
+/// What the reconciles of Syncs share.
+pub struct SyncContext {
+    client: Client,
+    events: Events,
+    scope: Scope,
+    store: Store<SyncObject>,
+    trees: Arc<dyn Trees>,
+    render: Arc<dyn Render>,
+    kinds: ServedKinds,
+    moves: ClusterMoves,
+    written: WrittenStatuses,
+    /// By uid.
+    runs: Mutex<HashMap<String, LastRun>>,
+    limit: Arc<Semaphore>,
+    /// The namespace of Sources with `scope: Platform`.
+    platform: String,
+}
+
+impl SyncContext {
+    /// Returns what the watched Syncs own, or want to own.
+    fn claims(&self) -> Claims {
+        Claims {
+            syncs: self.store.state().iter().map(|sync| claim_of(&self.written.newest(sync))).collect(),
+            namespace: self.scope.namespace.clone(),
+            filtered: self.scope.labels.is_some(),
+        }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lets the next reconcile of a Sync apply it, whenever it was applied last.
+    fn run_again(&self, sync: &SyncObject) {
+        self.runs.lock().remove(&sync.uid().unwrap_or_default());
     }
 
-    pub fn into_inner(self) -> T {
-        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Records that a Sync was applied at a revision, or that it failed.
+    fn record_run(&self, sync: &SyncObject, revision: &str, failed: Option<Category>, now: Timestamp) {
+        let mut runs = self.runs.lock();
+        let uid = sync.uid().unwrap_or_default();
+        let next = LastRun::after(runs.get(&uid), sync, revision, failed, now);
+        runs.insert(uid, next);
+    }
+
+    fn on_sync(&self, change: &Change<'_, SyncObject>, router: &Router) {
+        let sync = change.object();
+        match change {
+            Change::Applied(_) => router.enqueue_sync(sync),
+            Change::Deleted(_) => {
+                self.run_again(sync);
+                self.written.forget(sync);
+            }
+        }
+        let name = sync.name_any();
+        let depends = |other: &SyncObject| {
+            other.metadata.namespace == sync.metadata.namespace && other.spec.depends_on.contains(&name)
+        };
+        for dependent in self.store.state_filter(depends) {
+            router.enqueue_sync(&dependent);
+        }
+    }
+
+    /// Handles a change of a Cluster: Syncs that have written it suspend themselves if it is moved, and continue if it is
+    /// not paused any more.
+    pub fn on_cluster(&self, change: &Change<'_, DynamicObject>, router: &Router) {
+        let Some(cluster) = self.moves.on_cluster(change) else { return };
+        for sync in self.store.state() {
+            if has_recorded(&self.written.newest(&sync), &cluster) {
+                self.run_again(&sync);
+                router.enqueue_sync(&sync);
+            }
+        }
     }
 }
 
-/// A reader-writer lock whose `read` and `write` always succeed.
-#[derive(Debug, Default)]
-pub struct RwLock<T>(std::sync::RwLock<T>);
+/// Returns whether an object is in the inventory of a Sync, also if it is no longer in its folder.
+fn has_recorded(sync: &SyncObject, id: &ObjectId) -> bool {
+    let mut inventory = sync.status.iter().flat_map(|status| &status.inventory);
+    inventory.any(|object| ObjectId::from(object) == *id)
+}
 
-impl<T> RwLock<T> {
-    pub fn new(value: T) -> Self {
-        Self(std::sync::RwLock::new(value))
+/// Returns what a Sync owns, or wants to own: its inventory without what is no longer in its folder.
+fn claim_of(sync: &SyncObject) -> Claim {
+    let status = sync.status.as_ref();
+    let held: BTreeSet<_> = status.iter().flat_map(|status| &status.held).map(ObjectId::from).collect();
+    let inventory = status.iter().flat_map(|status| &status.inventory).map(ObjectId::from);
+    let objects = inventory.filter(|id| !held.contains(id)).collect();
+    Claim {
+        created: sync.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        namespace: sync.namespace().unwrap_or_default(),
+        name: sync.name_any(),
+        objects,
+    }
+}
+
+/// The controller of Syncs. It watches the namespaces of its manager only: a Sync has exactly one manager.
+pub struct SyncController {
+    scope: Scope,
+    writer: Writer<SyncObject>,
+    queue: Queue<SyncObject>,
+}
+
+/// The controller of Syncs, watched.
+pub struct WatchedSyncs {
+    pub context: Arc<SyncContext>,
+    first_list: FirstList,
+    queue: Queue<SyncObject>,
+}
+
+impl SyncController {
+    pub fn new(scope: Scope, metrics: &Metrics) -> (Self, Trigger<SyncObject>) {
+        let (trigger, queue) = Trigger::new(KIND, metrics);
+        (Self { scope, writer: Writer::new(()), queue }, trigger)
     }
 
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    /// Starts to watch Syncs.
+    pub fn watch(
+        self,
+        shared: &Shared,
+        trees: Arc<dyn Trees>,
+        render: Arc<dyn Render>,
+        platform: String,
+    ) -> WatchedSyncs {
+        let Self { scope, writer, queue } = self;
+        let context = Arc::new(SyncContext {
+            client: shared.client.clone(),
+            events: shared.events.clone(),
+            scope: scope.clone(),
+            store: writer.as_reader(),
+            trees,
+            render,
+            kinds: ServedKinds::new(shared.client.clone()),
+            moves: ClusterMoves::default(),
+            written: WrittenStatuses::default(),
+            runs: Mutex::default(),
+            limit: Arc::new(Semaphore::new(CONCURRENT_REQUESTS)),
+            platform,
+        });
+        let (watching, router) = (context.clone(), shared.router.clone());
+        let resource = ApiResource::erase::<SyncObject>(&());
+        let first_list = watch(shared.client.clone(), &scope, &resource, writer, move |change| {
+            watching.on_sync(change, &router);
+        });
+        WatchedSyncs { context, first_list, queue }
+    }
+}
+
+impl WatchedSyncs {
+    /// Returns when everything has been listed; `false` if the watch has ended before that.
+    pub async fn is_complete(&mut self) -> bool {
+        self.first_list.is_complete().await
     }
 
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    /// Reconciles Syncs.
+    pub fn run(self, tasks: &mut Tasks, shared: &Shared) {
+        let Self { context, first_list: _, queue } = self;
+        let (store, metrics) = (context.store.clone(), shared.metrics.clone());
+        tasks.spawn(follow_sources(context.clone(), shared.router.clone()));
+        tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
+    }
+}
+
+/// Enqueues all Syncs whenever a Source has another revision. A Sync whose Source has not changed costs nothing.
+async fn follow_sources(context: Arc<SyncContext>, router: Router) {
+    let mut changes = context.trees.changes();
+    while changes.changed().await.is_ok() {
+        for sync in context.store.state() {
+            router.enqueue_sync(&sync);
+        }
     }
 }

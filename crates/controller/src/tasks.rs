@@ -2,10 +2,16 @@
 
 use std::panic;
 
-use tokio::task::{JoinError, JoinSet};
+use chandler_core::failure::{Category, Failure};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinSet},
+};
 
 /// Number of clusters that a loop handles before it yields to other tasks.
 const TURN: usize = 32;
+/// Limits how many threads work with the files of Sources at the same time. Each may have two copies of 64 MiB in memory.
+static FILE_WORK: Semaphore = Semaphore::const_new(4);
 
 /// Concurrent tasks. Dropping this aborts all of them.
 #[derive(Debug, Default)]
@@ -36,6 +42,21 @@ pub async fn take_turns(done: usize) {
     if done % TURN == TURN - 1 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Runs work with the files of Sources in a thread of its own, because it may take long: the threads of the tasks serve all
+/// reconciles.
+pub async fn with_files<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let permit = FILE_WORK.acquire().await;
+    let work = move || {
+        // The work goes on if the caller goes away.
+        let _permit = permit;
+        work()
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(Category::Internal, error.to_string())))
 }
 
 #[cfg(test)]

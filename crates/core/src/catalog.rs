@@ -1,11 +1,10 @@
 //! Catalogs: where their charts are, which charts of a repository or folder belong to a catalog, which namespaces may use it, which extension versions
-//! its charts publish, search, polling, and the status.
+//! its charts publish, search, and the status.
 
 mod entries;
 mod folder_charts;
 mod location;
 mod namespace_access;
-mod polling;
 mod report;
 mod search;
 mod selection;
@@ -14,7 +13,6 @@ pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, EntryFolder, publis
 pub use folder_charts::{FolderChart, folder_charts};
 pub use location::{OfferedFolder, join, location, offered_folder};
 pub use namespace_access::{Namespace, SharedObject, may_use};
-pub use polling::{LastPoll, interval, poll_delay};
 pub use report::{PollResult, report, unverifiable};
 pub use search::{Rank, SearchQuery};
 pub use selection::Selection;

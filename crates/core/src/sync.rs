@@ -16,8 +16,8 @@ mod write;
 
 pub use dependencies::{Dependency, check_dependencies};
 pub use live::Live;
-pub use manifests::{BuiltDocument, Document, MOST_OBJECTS, check_files, read_objects};
-pub use moving::{Move, accept_missing, is_resumed, moving, own_move};
+pub use manifests::{BuiltDocument, Document, MAX_OBJECTS, check_files, read_objects};
+pub use moving::{Move, MoveSuspension, accept_missing, move_suspension, moving, own_move};
 pub use object::{ObjectId, add_uids, merge_inventory};
 pub use order::{definitions, is_established, steps};
 pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
@@ -26,5 +26,5 @@ pub use prune::{
 };
 pub use report::{Applied, Outcome, report};
 pub use resolve::{Manifest, Scope, kinds, needs_others, rendered_digest, resolve};
-pub use schedule::{LastRun, interval, is_due_by_revision_only, run_delay};
+pub use schedule::{LastRun, is_due_by_revision_only, run_delay};
 pub use write::{Skipped, WriteDecision, decide_write};

@@ -10,12 +10,14 @@
 
 pub mod buckets;
 pub mod canary;
+pub mod chandler_command;
 pub mod clock_shift;
 mod crds;
 mod diagnostics;
 pub mod extension_world;
 pub mod fleet;
 pub mod git_guide;
+pub mod git_repository;
 pub mod go_module;
 mod https;
 mod kubectl;
@@ -26,6 +28,7 @@ pub mod packaging;
 pub mod programs;
 pub mod shell;
 pub mod signals;
+pub mod sync_world;
 pub mod third_party;
 pub mod unresponsive_server;
 pub mod wait;

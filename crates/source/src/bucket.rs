@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use chandler_core::{
     digest::Digest,
-    source::{Bucket, CommitRecord, Ignore, commit_record},
+    source::{Bucket, Ignore, SourceRevisionRecord, revision_record},
 };
 use futures::{StreamExt as _, TryStreamExt as _};
 use object_store::{GetOptions, ObjectMeta, ObjectStore as _, path::Path};
@@ -23,7 +23,12 @@ use serde_json::json;
 
 use self::{connector::MaxBytes, store::OpenBucket};
 use crate::{
-    Access, SourceError, SourceTree, http::HttpClient, limits::TreeLimits, shared_fetches::SharedFetches,
+    Access, SourceError, SourceTree,
+    access_digest::AccessDigest,
+    http::HttpClient,
+    limits::{TreeBudget, TreeLimits},
+    namespace_semaphore::NamespaceSemaphore,
+    shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
 
@@ -31,6 +36,8 @@ use crate::{
 const TTL: Duration = Duration::from_hours(1);
 /// Number of objects of a bucket that are fetched at the same time.
 const CONCURRENT_OBJECTS: usize = 8;
+/// Number of buckets that are listed at the same time. It limits memory. Namespaces share it fairly.
+const CONCURRENT_LISTS: usize = 8;
 
 /// An object of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +56,20 @@ struct Listed {
 #[derive(Clone, Debug)]
 pub struct BucketObjects {
     /// The digest of the list, the number of objects, and the time of the newest one.
-    pub record: CommitRecord,
+    pub record: SourceRevisionRecord,
     bucket: Bucket,
     objects: Vec<Listed>,
 }
 
 /// Memory for lists of objects.
 const LISTS_CACHE_BYTES: usize = 32 << 20;
+
+/// Returns the approximate size of a key in memory.
+fn key_size((bucket, _): &(Bucket, AccessDigest)) -> usize {
+    let Bucket { provider: _, endpoint, name, region, prefix } = bucket;
+    let optional: usize = [region, prefix].into_iter().flatten().map(String::len).sum();
+    endpoint.len() + name.len() + optional
+}
 
 /// Returns the approximate size of a list of objects in memory.
 fn list_size(objects: &Arc<Vec<Listed>>) -> usize {
@@ -72,30 +86,33 @@ fn object_size(object: &Listed) -> usize {
 #[derive(Debug)]
 pub(crate) struct Buckets {
     http: Arc<HttpClient>,
-    lists: SingleFlightCache<(Bucket, Access), Arc<Vec<Listed>>>,
+    lists: SingleFlightCache<(Bucket, AccessDigest), Arc<Vec<Listed>>>,
     /// By bucket, access and digest of the list.
-    files: SharedFetches<(Bucket, Access, String), SourceTree>,
+    files: SharedFetches<(Bucket, AccessDigest, String), SourceTree>,
+    permits: NamespaceSemaphore,
 }
 
 impl Buckets {
     pub fn new(http: Arc<HttpClient>) -> Self {
         Self {
             http,
-            lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, list_size),
+            lists: SingleFlightCache::with_size_limit(TTL, LISTS_CACHE_BYTES, key_size, list_size),
             files: SharedFetches::new(),
+            permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 
-    /// Lists the objects that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
+    /// For a namespace, lists the objects that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
     pub async fn objects(
         &self,
         bucket: &Bucket,
         access: &Access,
         ignore: &[String],
         max_age: Duration,
+        namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
-        let key = (bucket.clone(), access.clone());
-        let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access)).await?;
+        let key = (bucket.clone(), AccessDigest::from(access));
+        let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access, namespace)).await?;
         let objects = select(&all, &Ignore::new(ignore));
         let record = record(&objects);
         check(&objects, self.http.limits.tree).map_err(|reason| SourceError::UnusableRevision {
@@ -106,7 +123,13 @@ impl Buckets {
         Ok(BucketObjects { record, bucket: bucket.clone(), objects })
     }
 
-    async fn list(&self, bucket: &Bucket, access: &Access) -> Result<Arc<Vec<Listed>>, SourceError> {
+    async fn list(
+        &self,
+        bucket: &Bucket,
+        access: &Access,
+        namespace: &str,
+    ) -> Result<Arc<Vec<Listed>>, SourceError> {
+        let _permit = self.permits.acquire(namespace).await?;
         let open = OpenBucket::new(self.http.clone(), bucket, access)?;
         let prefix = bucket.prefix.as_deref().map(Path::from).unwrap_or_default();
         let limit = self.http.limits.tree.entries;
@@ -137,11 +160,10 @@ impl Buckets {
         access: &Access,
         namespace: &str,
     ) -> Result<Arc<SourceTree>, SourceError> {
-        let key = (objects.bucket.clone(), access.clone(), objects.record.id.clone());
-        let fetch = |slot| async move {
-            let fetched = self.fetch(objects, access).await;
-            drop(slot);
-            fetched
+        let key = (objects.bucket.clone(), AccessDigest::from(access), objects.record.id.clone());
+        let fetch = |permit| async move {
+            let _permit = permit;
+            self.fetch(objects, access).await
         };
         self.files.get(namespace, key, fetch).await
     }
@@ -219,7 +241,7 @@ fn folders(path: &str) -> impl Iterator<Item = String> {
     path.match_indices('/').map(move |(end, _)| path[..end].to_owned())
 }
 
-fn record(objects: &[Listed]) -> CommitRecord {
+fn record(objects: &[Listed]) -> SourceRevisionRecord {
     let list: Vec<_> = objects
         .iter()
         .map(|object| {
@@ -227,7 +249,7 @@ fn record(objects: &[Listed]) -> CommitRecord {
         })
         .collect();
     let newest = objects.iter().map(|object| object.modified).max().unwrap_or_default();
-    commit_record(
+    revision_record(
         Digest::of(json!(list).to_string()).as_str(),
         "",
         &format!("{} objects", objects.len()),
@@ -237,30 +259,15 @@ fn record(objects: &[Listed]) -> CommitRecord {
 
 /// Checks the limits of the files before any is fetched.
 fn check(objects: &[Listed], limits: TreeLimits) -> Result<(), String> {
-    let TreeLimits { bytes, entries, depth } = limits;
     if objects.is_empty() {
         return Err(
             "it has no objects; check spec.bucket.prefix and spec.ignore, and that the credentials allow to list them"
                 .to_owned(),
         );
     }
-    if objects.len() > entries {
-        return Err(format!("it has more than {entries} objects"));
-    }
-    let mut total: u64 = 0;
-    for object in objects {
-        let path = &object.path;
-        total = total.saturating_add(object.size);
-        if total > bytes {
-            return Err(format!(
-                "its files up to {path:?} have more than {bytes} bytes; add large folders to spec.ignore"
-            ));
-        }
-        if path.matches('/').count() > depth {
-            return Err(format!("{path} is nested more than {depth} folders deep"));
-        }
-    }
-    Ok(())
+    let mut budget = TreeBudget::new(limits);
+    let counted = objects.iter().try_for_each(|object| budget.add_file(&object.path, object.size));
+    counted.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -316,7 +323,10 @@ mod tests {
             (vec![], "it has no objects"),
             (vec![object("a", 6, "1"), object("b", 6, "1")], "have more than 10 bytes"),
             (vec![object("a/b/c", 1, "1")], "is nested more than 1 folders deep"),
-            (vec![object("a", 1, "1"), object("b", 1, "1"), object("c", 1, "1")], "more than 2 objects"),
+            (
+                vec![object("a", 1, "1"), object("b", 1, "1"), object("c", 1, "1")],
+                "more than 2 files and folders",
+            ),
         ];
         for (objects, expected) in rows {
             let refused = check(&objects, limits).unwrap_err();

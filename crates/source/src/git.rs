@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
+use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedRevision};
 use reqwest::Url;
 
 pub use self::{
@@ -35,8 +35,9 @@ use self::{
 };
 use crate::{
     Access, SourceError, Store,
-    fair_slots::{FairSlot, FairSlots},
+    access_digest::AccessDigest,
     http::{Deadline, HttpClient},
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
@@ -56,7 +57,7 @@ pub struct GitRequest<'a> {
     pub namespace: &'a str,
     pub url: &'a str,
     pub access: &'a Access,
-    pub selected: &'a SelectedCommit,
+    pub selected: &'a SelectedRevision,
     /// Files to leave out.
     pub ignore: &'a [String],
 }
@@ -64,7 +65,7 @@ pub struct GitRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CommitKey {
     url: Url,
-    access: Access,
+    access: AccessDigest,
     commit: String,
     tag: Option<String>,
     ignore: Vec<String>,
@@ -75,9 +76,9 @@ struct CommitKey {
 pub(crate) struct GitRepositories {
     http: Arc<HttpClient>,
     store: Store,
-    refs: SingleFlightCache<(Url, Access), Arc<RemoteRefs>>,
+    refs: SingleFlightCache<(Url, AccessDigest), Arc<RemoteRefs>>,
     commits: SharedFetches<CommitKey, GitCommit>,
-    lists: FairSlots,
+    lists: NamespaceSemaphore,
 }
 
 impl GitRepositories {
@@ -85,9 +86,9 @@ impl GitRepositories {
         Self {
             http,
             store,
-            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, refs_size),
+            refs: SingleFlightCache::with_size_limit(REFS_TTL, REFS_CACHE_BYTES, key_size, refs_size),
             commits: SharedFetches::new(),
-            lists: FairSlots::new(CONCURRENT_LISTS),
+            lists: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 
@@ -100,7 +101,7 @@ impl GitRepositories {
         namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
-        let key = (url.clone(), access.clone());
+        let key = (url.clone(), AccessDigest::from(access));
         self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access, namespace)).await
     }
 
@@ -110,13 +111,12 @@ impl GitRepositories {
         access: &Access,
         namespace: &str,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
-        let slot = self.lists.acquire(namespace).await?;
+        let permit = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || {
-            let listed = session::list_refs(&remote);
-            drop(slot);
-            listed
+            let _permit = permit;
+            session::list_refs(&remote)
         };
         let listed = tokio::task::spawn_blocking(list).await;
         listed.map_err(|error| broken(url, &error.to_string()))?.map(Arc::new)
@@ -127,19 +127,19 @@ impl GitRepositories {
         let url = parse(request.url)?;
         let key = CommitKey {
             url: url.clone(),
-            access: request.access.clone(),
-            commit: request.selected.commit.clone(),
+            access: request.access.into(),
+            commit: request.selected.id.clone(),
             tag: request.selected.tag.as_ref().map(|tag| tag.id.clone()),
             ignore: request.ignore.to_vec(),
         };
-        self.commits.get(request.namespace, key, |slot| self.fetch(&url, request, slot)).await
+        self.commits.get(request.namespace, key, |permit| self.fetch(&url, request, permit)).await
     }
 
     async fn fetch(
         &self,
         url: &Url,
         request: GitRequest<'_>,
-        slot: FairSlot,
+        permit: NamespacePermit,
     ) -> Result<GitCommit, SourceError> {
         let limits = self.http.limits.git;
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
@@ -153,9 +153,8 @@ impl GitRepositories {
             interrupt: interrupt.0.clone(),
         };
         let fetched = tokio::task::spawn_blocking(move || {
-            let fetched = fetch.run();
-            drop(slot);
-            fetched
+            let _permit = permit;
+            fetch.run()
         });
         // A caller that goes away, or the end of the time limit, interrupts the fetch.
         let fetched = tokio::time::timeout(limits.timeout, fetched).await;
@@ -179,6 +178,11 @@ impl GitRepositories {
         let remote = HttpsRemote::new(connection, self.http.clone(), access.clone(), authorization);
         Ok(Remote::Https(Arc::new(remote)))
     }
+}
+
+/// Returns the approximate size of a key in memory.
+fn key_size((url, _): &(Url, AccessDigest)) -> usize {
+    url.as_str().len()
 }
 
 /// Returns the approximate size of a list of refs in memory.

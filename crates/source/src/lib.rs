@@ -2,18 +2,19 @@
 //! of what was downloaded.
 
 mod access;
+mod access_digest;
 mod addresses;
 mod archive;
 mod bucket;
 mod catalog;
 mod error;
-mod fair_slots;
 mod file_range;
 mod git;
 mod http;
 mod index;
 mod index_changes;
 mod limits;
+mod namespace_semaphore;
 mod oci;
 mod pack;
 mod packages;

@@ -9,7 +9,7 @@ pub struct Limits {
     /// Limit of manifests, tag lists and tokens.
     pub document_bytes: u64,
     pub package_bytes: u64,
-    /// Limit of establishing a connection.
+    /// Limit of establishing a connection, and of an ssh handshake after that.
     pub connect_timeout: Duration,
     /// Limit of the time between two chunks of a response.
     pub read_timeout: Duration,
@@ -83,5 +83,86 @@ pub struct TreeLimits {
 impl Default for TreeLimits {
     fn default() -> Self {
         Self { bytes: 64 << 20, entries: 50_000, depth: 32 }
+    }
+}
+
+/// A limit that the files of a revision exceed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TreeLimitExceeded {
+    #[error("its files up to {path:?} have more than {limit} bytes; add large folders to spec.ignore")]
+    Bytes { path: String, limit: u64 },
+    #[error("it has more than {limit} files and folders")]
+    Entries { limit: usize },
+    #[error("{path} is nested more than {limit} folders deep")]
+    Depth { path: String, limit: usize },
+}
+
+/// Counts the files of a revision and checks their limits.
+#[derive(Debug)]
+pub(crate) struct TreeBudget {
+    limits: TreeLimits,
+    bytes: u64,
+    entries: usize,
+}
+
+impl TreeBudget {
+    pub fn new(limits: TreeLimits) -> Self {
+        Self { limits, bytes: 0, entries: 0 }
+    }
+
+    /// Counts a file, and checks how deep it is.
+    pub fn add_file(&mut self, path: &str, size: u64) -> Result<(), TreeLimitExceeded> {
+        self.add_entry()?;
+        self.add_bytes(path, size)?;
+        self.check_depth(path, path.matches('/').count())
+    }
+
+    /// Counts a file or a folder.
+    pub fn add_entry(&mut self) -> Result<(), TreeLimitExceeded> {
+        self.entries += 1;
+        let limit = self.limits.entries;
+        if self.entries > limit { Err(TreeLimitExceeded::Entries { limit }) } else { Ok(()) }
+    }
+
+    /// Counts the bytes of a file.
+    pub fn add_bytes(&mut self, path: &str, size: u64) -> Result<(), TreeLimitExceeded> {
+        self.bytes = self.bytes.saturating_add(size);
+        self.check_size(path, self.bytes)
+    }
+
+    /// Checks the size of one object before it is read.
+    pub fn check_size(&self, path: &str, size: u64) -> Result<(), TreeLimitExceeded> {
+        let limit = self.limits.bytes;
+        if size > limit { Err(TreeLimitExceeded::Bytes { path: path.to_owned(), limit }) } else { Ok(()) }
+    }
+
+    /// Checks the number of folders around the files at a path.
+    pub fn check_depth(&self, path: &str, folders: usize) -> Result<(), TreeLimitExceeded> {
+        let limit = self.limits.depth;
+        if folders > limit { Err(TreeLimitExceeded::Depth { path: path.to_owned(), limit }) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_up_to_the_limits_are_accepted() {
+        let mut budget = TreeBudget::new(TreeLimits { bytes: 10, entries: 2, depth: 1 });
+        assert_eq!((budget.add_entry(), budget.add_entry()), (Ok(()), Ok(())));
+        assert_eq!(budget.add_entry(), Err(TreeLimitExceeded::Entries { limit: 2 }));
+        assert_eq!((budget.add_bytes("a", 6), budget.add_bytes("b", 4)), (Ok(()), Ok(())));
+        let too_large = |path: &str| -> Result<(), TreeLimitExceeded> {
+            Err(TreeLimitExceeded::Bytes { path: path.to_owned(), limit: 10 })
+        };
+        assert_eq!(
+            (budget.add_bytes("c", 1), budget.add_bytes("d", u64::MAX)),
+            (too_large("c"), too_large("d"))
+        );
+        assert_eq!((budget.check_size("e", 10), budget.check_size("e", 11)), (Ok(()), too_large("e")));
+        assert_eq!(budget.check_depth("a/b", 1), Ok(()));
+        let too_deep = TreeLimitExceeded::Depth { path: "a/b/c".to_owned(), limit: 1 };
+        assert_eq!(budget.check_depth("a/b/c", 2), Err(too_deep));
     }
 }

@@ -22,8 +22,8 @@ pub(crate) use self::artifacts::artifact_url;
 pub use self::artifacts::{Artifact, ArtifactFiles};
 use self::{artifacts::Artifacts, session::Session};
 use crate::{
-    Access, ResolvedPackage, SourceError, Store, http::HttpClient, packages::Location,
-    single_flight::SingleFlightCache,
+    Access, ResolvedPackage, SourceError, Store, access_digest::AccessDigest, http::HttpClient,
+    packages::Location, single_flight::SingleFlightCache,
 };
 
 const SCHEME: &str = "oci://";
@@ -38,7 +38,7 @@ const MAX_PAGES: usize = 100;
 pub(crate) struct Registries {
     http: Arc<HttpClient>,
     store: Store,
-    resolved: SingleFlightCache<(PackageReference, Access), ResolvedPackage>,
+    resolved: SingleFlightCache<(PackageReference, AccessDigest), ResolvedPackage>,
     artifacts: Artifacts,
 }
 
@@ -112,7 +112,7 @@ impl Registries {
         reference: &PackageReference,
         access: &Access,
     ) -> Result<ResolvedPackage, SourceError> {
-        let key = (reference.clone(), access.clone());
+        let key = (reference.clone(), AccessDigest::from(access));
         self.resolved.get(key, |_| self.resolve_uncached(reference, access)).await
     }
 

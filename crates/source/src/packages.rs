@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::{
     Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, GitCommit, GitRequest, Limits,
     PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    access_digest::AccessDigest,
     bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
@@ -85,7 +86,7 @@ pub struct Packages {
     pub(crate) registries: Registries,
     git: GitRepositories,
     buckets: Buckets,
-    downloads: SingleFlightCache<(Url, Option<Digest>, Access), Digest>,
+    downloads: SingleFlightCache<(Url, Option<Digest>, AccessDigest), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
 }
@@ -166,7 +167,7 @@ impl Packages {
         let source = match &resolved.location {
             Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
-        let key = (source, resolved.digest.clone(), access.clone());
+        let key = (source, resolved.digest.clone(), AccessDigest::from(access));
         let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
         // The cached result of an earlier download does not prove that the file still exists.
         if let Some(stored) = self.store.get(&digest, &resolved.format) {
@@ -238,15 +239,16 @@ impl Packages {
         self.registries.artifact(url, reference, access, max_age).await
     }
 
-    /// Lists the tags of a repository of artifacts, unless a list that is not older than `max_age` is known. Callers with the
-    /// same URL and access share it.
+    /// For a namespace, lists the tags of a repository of artifacts, unless a list that is not older than `max_age` is known.
+    /// Callers with the same URL and access share it.
     pub async fn artifact_tags(
         &self,
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<Vec<String>>, SourceError> {
-        self.registries.artifact_tags(url, access, max_age).await
+        self.registries.artifact_tags(url, access, max_age, namespace).await
     }
 
     /// Verifies the required signatures of an artifact, and fetches its files for a namespace. Concurrent callers share the
@@ -262,16 +264,17 @@ impl Packages {
         self.registries.artifact_files(artifact, access, ignore, namespace).await
     }
 
-    /// Lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than `max_age` is known.
-    /// Callers with the same bucket and access share it.
+    /// For a namespace, lists the objects of a bucket that `ignore` does not leave out, unless a list that is not older than
+    /// `max_age` is known. Callers with the same bucket and access share it.
     pub async fn bucket_objects(
         &self,
         bucket: &Bucket,
         access: &Access,
         ignore: &[String],
         max_age: Duration,
+        namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
-        self.buckets.objects(bucket, access, ignore, max_age).await
+        self.buckets.objects(bucket, access, ignore, max_age, namespace).await
     }
 
     /// Fetches the objects of a bucket for a namespace. Concurrent callers share the fetch.

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use crate::{
     Access, ResolvedPackage, SourceError, Store,
+    access_digest::AccessDigest,
     http::{HttpClient, HttpRequest, HttpResponse, redacted},
     index::{ArchiveEntry, Index, IndexError},
     index_changes::IndexChanges,
@@ -33,7 +34,7 @@ const MIN_REFRESH_AGE: Duration = Duration::from_secs(5);
 pub(crate) struct Repositories {
     http: Arc<HttpClient>,
     store: Store,
-    indexes: SingleFlightCache<(Url, Access), Arc<RepositoryIndex>>,
+    indexes: SingleFlightCache<(Url, AccessDigest), Arc<RepositoryIndex>>,
     changes: IndexChanges,
 }
 
@@ -97,7 +98,7 @@ impl Repositories {
         base_url: &Url,
         access: &Access,
     ) -> Result<Arc<RepositoryIndex>, SourceError> {
-        let key = (base_url.clone(), access.clone());
+        let key = (base_url.clone(), AccessDigest::from(access));
         let refresh = |last| self.refresh_index(base_url, access, last, None);
         self.indexes.get_with_max_age(max_age, key, refresh).await
     }
@@ -130,7 +131,7 @@ impl Repositories {
         validators: HeaderMap,
     ) -> Result<Option<Arc<RepositoryIndex>>, SourceError> {
         let (base_url, access) = parse_repository(repository, access)?;
-        let key = (base_url.clone(), access.clone());
+        let key = (base_url.clone(), AccessDigest::from(&access));
         let mut response = None;
         if !validators.is_empty() && !self.indexes.has_value(&key).await {
             let conditional = self.request_index(&base_url, &access, validators).await?;

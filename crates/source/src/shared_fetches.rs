@@ -10,21 +10,21 @@ use bytes::Bytes;
 
 use crate::{
     SourceError, SourceTree,
-    fair_slots::{FairSlot, FairSlots},
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     single_flight::SingleFlightCache,
 };
 
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files. Namespaces share it fairly.
 const CONCURRENT_FETCHES: usize = 4;
 /// How long a fetched revision is kept in memory, and the largest one that is.
-const HELD_FOR: Duration = Duration::from_secs(10);
-const HELD_BYTES: usize = 4 << 20;
+const CACHE_TTL: Duration = Duration::from_secs(10);
+const CACHE_BYTES: usize = 4 << 20;
 
 /// Fetches revisions. Concurrent callers with the same key share a fetch.
 pub(crate) struct SharedFetches<K, V> {
-    /// Without the files: only callers keep them in memory, and `hold` for a moment.
+    /// Without the files: only callers keep them in memory, and `keep_briefly`.
     fetched: SingleFlightCache<K, Weak<V>>,
-    slots: FairSlots,
+    slots: NamespaceSemaphore,
 }
 
 impl<K, V> std::fmt::Debug for SharedFetches<K, V> {
@@ -40,8 +40,8 @@ where
 {
     pub fn new() -> Self {
         Self {
-            fetched: SingleFlightCache::new(Duration::from_mins(1)),
-            slots: FairSlots::new(CONCURRENT_FETCHES),
+            fetched: SingleFlightCache::without_revalidation(Duration::from_mins(1)),
+            slots: NamespaceSemaphore::new(CONCURRENT_FETCHES),
         }
     }
 
@@ -51,7 +51,7 @@ where
         &self,
         namespace: &str,
         key: K,
-        fetch: impl Fn(FairSlot) -> F,
+        fetch: impl Fn(NamespacePermit) -> F,
     ) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
@@ -60,7 +60,7 @@ where
         let (first, own) = (&fetch, &mut fetched);
         let work = move |_| async move {
             let revision = self.run(namespace, first).await?;
-            hold(revision.clone());
+            keep_briefly(revision.clone());
             let shared = Arc::downgrade(&revision);
             *own = Some(revision);
             Ok::<_, SourceError>(shared)
@@ -72,7 +72,11 @@ where
         }
     }
 
-    async fn run<F>(&self, namespace: &str, fetch: impl Fn(FairSlot) -> F) -> Result<Arc<V>, SourceError>
+    async fn run<F>(
+        &self,
+        namespace: &str,
+        fetch: impl Fn(NamespacePermit) -> F,
+    ) -> Result<Arc<V>, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
@@ -83,12 +87,12 @@ where
 
 /// Keeps a revision with few bytes in memory for a moment, so that Sources of the same repository that are polled one after
 /// the other share its fetch.
-fn hold<V: AsRef<SourceTree> + Send + Sync + 'static>(revision: Arc<V>) {
+fn keep_briefly<V: AsRef<SourceTree> + Send + Sync + 'static>(revision: Arc<V>) {
     let tree: &SourceTree = (*revision).as_ref();
     let bytes: usize = tree.files.values().map(Bytes::len).sum();
-    if bytes <= HELD_BYTES {
+    if bytes <= CACHE_BYTES {
         tokio::spawn(async move {
-            tokio::time::sleep(HELD_FOR).await;
+            tokio::time::sleep(CACHE_TTL).await;
             drop(revision);
         });
     }
@@ -112,7 +116,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_share_a_fetch_and_large_revisions_are_not_kept() {
-        for (size, later) in [(1, 1), (HELD_BYTES + 1, 2)] {
+        for (size, later) in [(1, 1), (CACHE_BYTES + 1, 2)] {
             let (fetches, count) = (SharedFetches::new(), AtomicU32::new(0));
             let fetch = |_slot| async {
                 count.fetch_add(1, Ordering::Relaxed);

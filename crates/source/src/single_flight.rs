@@ -32,15 +32,17 @@ struct CachedResult<V> {
     result: Result<V, SourceError>,
     /// The value of the last success. Later failures do not clear it.
     last_success: Option<V>,
-    /// The size of `last_success`, if the cache has a limit.
+    /// The size of the key and of `last_success`, if the cache has a limit.
     size: usize,
 }
 
-/// Limits the size of the values in a cache.
-struct SizeLimit<V> {
+/// Limits the size of the keys and values in a cache.
+struct SizeLimit<K, V> {
     bytes: usize,
+    /// Returns the approximate size of a key in bytes.
+    key_size: fn(&K) -> usize,
     /// Returns the approximate size of a value in bytes.
-    size_of: fn(&V) -> usize,
+    value_size: fn(&V) -> usize,
 }
 
 impl<V> CachedResult<V> {
@@ -55,8 +57,10 @@ impl<V> CachedResult<V> {
 /// as long as it took to occur, but not longer than a minute, so that a hanging source does not delay every caller again.
 pub(crate) struct SingleFlightCache<K, V> {
     ttl: Duration,
+    /// How long an unused result is kept.
+    retention: Duration,
     /// `None` means that only the age of results limits the cache.
-    limit: Option<SizeLimit<V>>,
+    limit: Option<SizeLimit<K, V>>,
     slots: Mutex<Slots<K, V>>,
     pub hits: CacheHits,
 }
@@ -82,13 +86,24 @@ impl<K, V> std::fmt::Debug for SingleFlightCache<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     /// Creates a cache whose values expire after `ttl`.
     pub fn new(ttl: Duration) -> Self {
-        Self { ttl, limit: None, slots: Mutex::default(), hits: CacheHits::default() }
+        let retention = IDLE_RETENTION.max(ttl);
+        Self { ttl, retention, limit: None, slots: Mutex::default(), hits: CacheHits::default() }
     }
 
-    /// Creates a cache whose values expire after `ttl`. If they have more than `bytes` together, according to `size_of`, the
-    /// oldest that are not in use are removed.
-    pub fn with_size_limit(ttl: Duration, bytes: usize, size_of: fn(&V) -> usize) -> Self {
-        Self { limit: Some(SizeLimit { bytes, size_of }), ..Self::new(ttl) }
+    /// Creates a cache whose values expire after `ttl`. Nothing revalidates them, so they are not kept for longer.
+    pub fn without_revalidation(ttl: Duration) -> Self {
+        Self { retention: ttl, ..Self::new(ttl) }
+    }
+
+    /// Creates a cache whose values expire after `ttl`. If keys and values have more than `bytes` together, the oldest that are
+    /// not in use are removed.
+    pub fn with_size_limit(
+        ttl: Duration,
+        bytes: usize,
+        key_size: fn(&K) -> usize,
+        value_size: fn(&V) -> usize,
+    ) -> Self {
+        Self { limit: Some(SizeLimit { bytes, key_size, value_size }), ..Self::new(ttl) }
     }
 
     /// Returns the cached result, waits for the result of a concurrent caller, or calls `work` with the last successful value.
@@ -110,6 +125,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         F: Future<Output = Result<V, SourceError>>,
     {
         let requested = Instant::now();
+        let key_size = self.limit.as_ref().map_or(0, |limit| (limit.key_size)(&key));
         let slot = self.slot(key);
         let mut cached = slot.lock().await;
         let is_valid = |cached: &&CachedResult<V>| {
@@ -131,7 +147,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         };
         let last_success = result.as_ref().ok().cloned().or(last);
         let value = self.limit.as_ref().zip(last_success.as_ref());
-        let size = value.map_or(0, |(limit, value)| (limit.size_of)(value)).saturating_add(ENTRY_BYTES);
+        let value_size = value.map_or(0, |(limit, value)| (limit.value_size)(value));
+        let size = value_size.saturating_add(key_size).saturating_add(ENTRY_BYTES);
         *cached = Some(CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success, size });
         result
     }
@@ -156,7 +173,7 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
 
     /// Removes old results. Those in use, such as that of the current caller, stay.
     fn clean(&self, slots: &mut HashMap<K, Slot<V>>) {
-        let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { IDLE_RETENTION.max(self.ttl) };
+        let retention = if slots.len() >= PRUNE_THRESHOLD { self.ttl } else { self.retention };
         slots.retain(|_, slot| !is_older(slot, retention));
         if let Some(limit) = &self.limit {
             remove_oldest(slots, limit.bytes);
@@ -246,9 +263,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_results_are_removed_when_all_together_are_too_large() {
-        let bytes = 2 * (ENTRY_BYTES + 100);
+        let (ttl, bytes) = (Duration::from_mins(1), 2 * (ENTRY_BYTES + 1 + 100));
         let cache =
-            SingleFlightCache::<&str, Vec<u8>>::with_size_limit(Duration::from_mins(1), bytes, Vec::len);
+            SingleFlightCache::<&str, Vec<u8>>::with_size_limit(ttl, bytes, |key| key.len(), Vec::len);
         let calls = AtomicU32::new(0);
         let get = |key: &'static str| {
             let (cache, calls) = (&cache, &calls);
@@ -266,5 +283,20 @@ mod tests {
         assert_eq!((get("c").await, get("c").await), (3, 3));
         assert_eq!((get("b").await, get("c").await), (3, 3), "the newer ones stay");
         assert_eq!(get("a").await, 4, "the oldest was removed");
+    }
+
+    #[tokio::test]
+    async fn results_that_nothing_revalidates_are_removed_when_they_expire() {
+        let ttl = Duration::from_millis(50);
+        let caches = [
+            (SingleFlightCache::<&str, u32>::new(ttl), 2),
+            (SingleFlightCache::without_revalidation(ttl), 1),
+        ];
+        for (cache, kept) in caches {
+            cache.get("a", |_| async { Ok(1) }).await.unwrap();
+            tokio::time::sleep(2 * ttl).await;
+            cache.get("b", |_| async { Ok(2) }).await.unwrap();
+            assert_eq!(cache.slots.lock().unwrap().by_key.len(), kept);
+        }
     }
 }

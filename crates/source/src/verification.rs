@@ -12,6 +12,7 @@ use reqwest::Url;
 use crate::{
     Access, Artifact, Packages, PolicyUnavailable, ResolvedPackage, SignaturePolicy, Signers, SourceError,
     StoredPackage, VerificationError,
+    access_digest::AccessDigest,
     oci::{Registries, artifact_url},
     packages::Location,
     repositories::Repositories,
@@ -23,7 +24,7 @@ use crate::{
 const MAX_VERIFIED: usize = 10_000;
 
 /// Identifies a verification: base URL and digest of the manifest, the signers, and the access.
-type VerificationKey = (Url, Digest, Arc<Signers>, Access);
+type VerificationKey = (Url, Digest, Arc<Signers>, AccessDigest);
 
 /// The signature policy of the platform, and the packages that are already verified.
 #[derive(Debug)]
@@ -129,7 +130,7 @@ impl Packages {
     ) -> Result<(), SourceError> {
         let Artifact { base_url, digest, .. } = artifact;
         for signers in self.required_signers("oci", base_url, access.signers.as_ref())? {
-            let key = (base_url.clone(), digest.clone(), signers.clone(), access.clone());
+            let key = (base_url.clone(), digest.clone(), signers.clone(), AccessDigest::from(access));
             let verify = |_| self.verify_manifest(base_url, digest, &signers, access);
             self.verification.running.get(key, verify).await?;
         }
@@ -153,7 +154,7 @@ impl Packages {
             if self.verification.is_verified(package, &resolved.format, &signers) {
                 continue;
             }
-            let key = (base_url.clone(), manifest.clone(), signers.clone(), access.clone());
+            let key = (base_url.clone(), manifest.clone(), signers.clone(), AccessDigest::from(access));
             let verify = |_| self.verify_manifest(base_url, manifest, &signers, access);
             self.verification.running.get(key, verify).await?;
             self.verification.add_verified(package, &resolved.format, &signers);

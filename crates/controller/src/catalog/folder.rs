@@ -1,34 +1,34 @@
 //! Reads a catalog that is a folder of a Source.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use chandler_core::{
     catalog::{EntryFolder, FolderChart, folder_charts, join},
+    digest::Digest,
     failure::Failure,
     resolution::parse_version,
 };
 use chandler_source::{Catalog, CatalogRequest, Chart, ChartSummary, Packages, PackedFiles, SourceTree};
 
-use crate::tasks::take_turns;
+use crate::tasks::with_files;
 
 /// Reads the charts in a folder of a Source, makes a package of each, and stores the packages and the catalog. A folder that has
 /// not changed is not read again. If a chart is invalid, the stored catalog stays.
 pub async fn read_folder(
     packages: &Packages,
     request: CatalogRequest<'_>,
-    tree: &SourceTree,
+    tree: &Arc<SourceTree>,
     path: Option<&str>,
 ) -> Result<Catalog, Failure> {
-    let folder = tree.below(path.unwrap_or_default())?;
-    let digest = folder.digest();
+    let (folder, digest) = folder_of(tree, path).await?;
     let stored = packages.stored_catalog(request);
     if let Some(stored) = stored.filter(|stored| stored.digest() == digest.as_str()) {
         return Ok(stored);
     }
-    let found = folder_charts(folder.entries(), request.selection)?;
+    let (files, selection) = (folder.clone(), request.selection.clone());
+    let found = with_files(move || folder_charts(files.entries(), &selection)).await?;
     let mut charts: BTreeMap<String, Vec<FolderChart>> = BTreeMap::new();
-    for (done, mut chart) in found.into_iter().enumerate() {
-        take_turns(done).await;
+    for mut chart in found {
         let path = join(path, &chart.folder).unwrap_or_default();
         let package = package(packages, &folder, &chart).await?;
         chart.entry.folder = Some(EntryFolder { path, revision: tree.revision.clone(), digest: package });
@@ -38,14 +38,28 @@ pub async fn read_folder(
     Ok(packages.store_catalog(request, &digest, charts).await?)
 }
 
+/// Returns the folder of a catalog and the digest of its files.
+async fn folder_of(tree: &Arc<SourceTree>, path: Option<&str>) -> Result<(Arc<SourceTree>, Digest), Failure> {
+    let (tree, path) = (tree.clone(), path.unwrap_or_default().to_owned());
+    with_files(move || {
+        let folder = tree.below(&path)?;
+        let digest = folder.digest();
+        Ok((Arc::new(folder), digest))
+    })
+    .await
+}
+
 /// Makes and stores the package of a chart, and returns its digest.
-async fn package(packages: &Packages, folder: &SourceTree, chart: &FolderChart) -> Result<String, Failure> {
-    let files = folder.below(&chart.folder)?;
+async fn package(
+    packages: &Packages,
+    folder: &Arc<SourceTree>,
+    chart: &FolderChart,
+) -> Result<String, Failure> {
     let origin = format!("chart {}, folder {:?}", chart.name, chart.folder);
-    let packed = PackedFiles::chart(files.entries()).map_err(|error| {
-        let failure = Failure::from(error);
-        Failure::new(failure.category, format!("{origin}: {}", failure.message))
-    })?;
+    let (folder, path) = (folder.clone(), chart.folder.clone());
+    let packed = with_files(move || Ok(PackedFiles::chart(folder.below(&path)?.entries())?)).await;
+    let packed =
+        packed.map_err(|failure| Failure::new(failure.category, format!("{origin}: {}", failure.message)))?;
     Ok(packages.store_files(packed, &origin).await?.digest.to_string())
 }
 
@@ -88,7 +102,7 @@ mod tests {
         let request =
             CatalogRequest { key: "uid", url: "Source git", access: &access, selection: &selection };
         let read = async |revision: &str, files: &[(&str, &'static str)]| {
-            read_folder(&packages, request, &tree(revision, files), Some("charts")).await
+            read_folder(&packages, request, &Arc::new(tree(revision, files)), Some("charts")).await
         };
         let missing = read("c0", &[("other/a.yaml", "")]).await.unwrap_err();
         assert_eq!(missing.category, Category::PackageNotFound);

@@ -1,6 +1,10 @@
 //! The interface of catalogs for other controllers.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use chandler_api::extensions::ExtensionCatalog;
 use chandler_core::{
@@ -17,8 +21,11 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use super::ready;
-use crate::{metrics::CatalogCounts, sync::Mutex};
+use super::{changes::ChangedCatalogs, ready};
+use crate::{locks::Mutex, metrics::CatalogCounts, routing::ObjectKey};
+
+/// How long changes are collected: a commit can change several catalogs, which are read one after the other.
+const COLLECTED_FOR: Duration = Duration::from_secs(1);
 
 /// The watched catalogs and the packages that were read from them. Clones share the data.
 #[derive(Clone, Debug)]
@@ -29,8 +36,7 @@ pub struct Catalogs {
     changes: watch::Sender<u64>,
     /// The last revisions of Sources at which catalogs were read, by uid.
     revisions: Arc<Mutex<HashMap<String, String>>>,
-    /// Counts changes of `revisions`.
-    checks: watch::Sender<u64>,
+    changed: Arc<ChangedCatalogs>,
 }
 
 impl Catalogs {
@@ -39,7 +45,7 @@ impl Catalogs {
         packages: Arc<Packages>,
         changes: watch::Sender<u64>,
     ) -> Self {
-        Self { objects, packages, changes, revisions: Arc::default(), checks: watch::Sender::default() }
+        Self { objects, packages, changes, revisions: Arc::default(), changed: Arc::default() }
     }
 
     /// Creates a cache of catalogs that were listed once and are not watched.
@@ -71,10 +77,15 @@ impl Catalogs {
         self.changes.subscribe()
     }
 
-    /// Returns a receiver that is notified when a catalog was read at another revision of its Source, also if it offers the same
-    /// packages.
-    pub fn checks(&self) -> watch::Receiver<u64> {
-        self.checks.subscribe()
+    /// Waits until catalogs are created, changed or deleted, offer other packages, or were read at other revisions of their
+    /// Sources, also if they offer the same packages. Returns these catalogs. Only one task may call this.
+    pub async fn next_changed(&self) -> BTreeSet<ObjectKey> {
+        self.changed.next(COLLECTED_FOR).await
+    }
+
+    /// Records that a catalog was created, changed or deleted, or offers other packages.
+    pub(super) fn record_change(&self, catalog: &ExtensionCatalog) {
+        self.changed.add(catalog);
     }
 
     /// Returns the last revision of its Source at which a catalog was read. What it offers may be from an earlier one.
@@ -82,10 +93,11 @@ impl Catalogs {
         self.revisions.lock().get(&catalog.uid().unwrap_or_default()).cloned()
     }
 
-    pub(super) fn record_revision(&self, uid: &str, revision: &str) {
-        let before = self.revisions.lock().insert(uid.to_owned(), revision.to_owned());
+    pub(super) fn record_revision(&self, catalog: &ExtensionCatalog, revision: &str) {
+        let uid = catalog.uid().unwrap_or_default();
+        let before = self.revisions.lock().insert(uid, revision.to_owned());
         if before.as_deref() != Some(revision) {
-            self.checks.send_modify(|count| *count += 1);
+            self.changed.add(catalog);
         }
     }
 

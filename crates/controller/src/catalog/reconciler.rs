@@ -4,17 +4,23 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{CatalogSource, CatalogStatus, ExtensionCatalog};
 use chandler_core::{
-    catalog::{LastPoll, PollResult, Selection, interval, location, poll_delay, report, unverifiable},
+    catalog::{PollResult, Selection, location, report, unverifiable},
     conditions,
     digest::Digest,
     failure::{Category, Failure},
+    poll::{LastPoll, interval, poll_delay},
 };
 use chandler_source::{Access, Catalog, CatalogRequest};
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{CatalogContext, access::catalog_access, folder::read_folder, is_folder, ready};
-use crate::{ReconcileError, queue::outside_of_limit, sources::about_folder, status};
+use crate::{
+    ReconcileError,
+    queue::outside_of_limit,
+    sources::{CurrentSource, about_folder},
+    status,
+};
 
 /// The poll interval of a catalog whose `spec.interval` is invalid.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(1);
@@ -44,6 +50,11 @@ pub(super) async fn reconcile(
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
+/// Returns what identifies the files of a Source.
+fn revision_key(current: &CurrentSource) -> String {
+    format!("{} {}", current.revision.commit.id, current.revision.content_key)
+}
+
 struct Reconciler<'a> {
     catalog: &'a ExtensionCatalog,
     context: &'a CatalogContext,
@@ -65,7 +76,7 @@ impl Reconciler<'_> {
     async fn source_revision(&self) -> Option<String> {
         let source = self.catalog.spec.source.as_ref()?;
         let current = self.context.sources.current(&source.source_ref, &self.namespace()).await.ok()?;
-        Some(format!("{} {}", current.revision.commit.id, current.revision.content_key))
+        Some(revision_key(&current))
     }
 
     /// Returns whether the Source of the catalog had these files at the last poll.
@@ -116,9 +127,10 @@ impl Reconciler<'_> {
         };
         if before.as_deref() != Some(read.digest()) {
             self.context.changes.changed();
+            self.context.catalogs.record_change(self.catalog);
         }
         if let Some(revision) = &revision {
-            self.context.catalogs.record_revision(&self.uid, revision);
+            self.context.catalogs.record_revision(self.catalog, revision);
         }
         let digest = Digest::parse(read.digest())
             .ok_or_else(|| Failure::new(Category::Internal, "the stored catalog has no digest"))?;
@@ -133,12 +145,30 @@ impl Reconciler<'_> {
     ) -> Result<(Catalog, String), Failure> {
         let CatalogContext { sources, packages, .. } = self.context;
         let current = sources.current(&source.source_ref, &self.namespace()).await?;
-        packages.check_files(&current.url, current.revision.keys.as_deref())?;
+        packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
+        let key = revision_key(&current);
+        if let Some(stored) = self.stored_at(&key, request) {
+            return Ok((stored, current.revision.commit.id));
+        }
+        // Held until the files are no longer needed.
+        let _permit = outside_of_limit(self.context.readers.acquire()).await;
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
-        let read = read_folder(packages, request, &tree, path).await;
+        let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;
         let read = read.map_err(|failure| about_folder(&current, path.unwrap_or_default(), &failure))?;
+        // The Source may have got another revision meanwhile.
+        if tree.revision == current.revision.commit.id {
+            self.context.read.lock().insert(self.uid.clone(), key);
+        } else {
+            self.context.read.lock().remove(&self.uid);
+        }
         Ok((read, tree.revision.clone()))
+    }
+
+    /// Returns the stored catalog if it was read at this revision of the Source, so that its files need not be read again.
+    fn stored_at(&self, revision: &str, request: CatalogRequest<'_>) -> Option<Catalog> {
+        let is_read = self.context.read.lock().get(&self.uid).is_some_and(|read| read == revision);
+        is_read.then(|| self.context.packages.stored_catalog(request)).flatten()
     }
 
     /// Returns whether the packages that the status describes are still offered.
@@ -155,16 +185,14 @@ impl Reconciler<'_> {
 
     fn record(&self, result: &PollResult, revision: Option<String>, now: Timestamp) {
         self.context.observed.lock().insert(self.uid.clone(), revision);
-        let mut polls = self.context.polls();
-        let generation = self.catalog.metadata.generation;
-        let before = polls.get(&self.uid).filter(|last| last.generation == generation);
-        let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
-        let failures = match result {
+        let failed = match result {
             PollResult::Read { .. } => None,
-            PollResult::Failed { failure, .. } => Some((count, failure.category)),
-            PollResult::Unverifiable(_) => Some((count, Category::InvalidSpec)),
+            PollResult::Failed { failure, .. } => Some(failure.category),
+            PollResult::Unverifiable(_) => Some(Category::InvalidSpec),
         };
-        polls.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
+        let mut polls = self.context.polls();
+        let next = LastPoll::after(polls.get(&self.uid), self.catalog.metadata.generation, failed, now);
+        polls.insert(self.uid.clone(), next);
     }
 
     /// Writes the status if it has changed, and publishes an Event if the condition `Ready` has.

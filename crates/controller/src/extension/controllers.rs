@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionInstance};
+use chandler_api::extensions::{Extension, ExtensionCatalog, ExtensionInstance};
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -22,7 +22,8 @@ use crate::{
     metrics::Metrics,
     pair::Pair,
     queue::{self, Queue},
-    routing::{Router, ScopedQueue},
+    release::NamedCatalogs,
+    routing::{ObjectKey, Router, ScopedQueue},
     run::{ManagementCaches, Shared},
     scoped::Scoped,
     status,
@@ -126,10 +127,7 @@ impl WatchedExtensions {
             router: shared.router.clone(),
         });
         let stores: Vec<_> = extensions.iter().map(|(store, _)| store.clone()).collect();
-        let catalogs = &caches.catalogs.catalogs;
-        for changes in [catalogs.changes(), catalogs.checks()] {
-            tasks.spawn(follow_catalogs(changes, stores.clone(), shared.router.clone()));
-        }
+        tasks.spawn(follow_catalogs(caches.catalogs.clone(), stores.clone(), shared.router.clone()));
         tasks.spawn(follow_sources(
             caches.source_packages.sources().changes(),
             stores,
@@ -185,41 +183,42 @@ async fn follow_sources(
     router: Router,
 ) {
     while changes.changed().await.is_ok() {
-        let namespaces = enqueue_extensions(&extensions, &router, uses_sources);
-        router.on_revisions(&namespaces);
+        let enqueued = enqueue_extensions(&extensions, &router, uses_sources);
+        router.on_revisions(&enqueued.into_iter().map(|extension| extension.namespace).collect());
     }
 }
 
-/// Enqueues everything whose packages come from catalogs, whenever a catalog has changed or was read at another revision.
-async fn follow_catalogs(
-    mut changes: channel::Receiver<u64>,
-    extensions: Vec<Store<Extension>>,
-    router: Router,
-) {
-    while changes.changed().await.is_ok() {
-        let namespaces = enqueue_extensions(&extensions, &router, uses_catalogs);
-        router.on_catalog_revisions(&namespaces);
+/// Enqueues everything whose packages come from a catalog that has changed or was read at another revision.
+async fn follow_catalogs(named: NamedCatalogs, extensions: Vec<Store<Extension>>, router: Router) {
+    loop {
+        let changed = named.catalogs.next_changed().await;
+        let is_affected = |extension: &Extension| uses_catalogs(extension, &changed, &named.platform);
+        let enqueued = enqueue_extensions(&extensions, &router, is_affected);
+        router.on_catalog_revisions(&changed, &enqueued);
     }
 }
 
-/// Enqueues the Extensions that `filter` accepts, and returns their namespaces.
+/// Enqueues the Extensions that `filter` accepts, and returns their keys.
 fn enqueue_extensions(
     extensions: &[Store<Extension>],
     router: &Router,
-    filter: fn(&Extension) -> bool,
-) -> BTreeSet<String> {
-    let mut namespaces = BTreeSet::new();
-    for extension in extensions.iter().flat_map(|store| store.state_filter(filter)) {
+    filter: impl Fn(&Extension) -> bool,
+) -> BTreeSet<ObjectKey> {
+    let mut enqueued = BTreeSet::new();
+    for extension in extensions.iter().flat_map(|store| store.state_filter(&filter)) {
         router.enqueue_extension(&extension);
-        namespaces.extend(extension.namespace());
+        enqueued.insert(ObjectKey::of(&*extension));
     }
-    namespaces
+    enqueued
 }
 
-fn uses_catalogs(extension: &Extension) -> bool {
-    let spec = &extension.spec;
-    spec.versions.iter().any(|version| version.source.catalog.is_some())
-        || spec.follow_kubernetes.as_ref().is_some_and(|follow| follow.catalog.is_some())
+/// Returns whether an Extension has packages of one of these catalogs.
+fn uses_catalogs(extension: &Extension, catalogs: &BTreeSet<ObjectKey>, platform: &str) -> bool {
+    let (spec, own) = (&extension.spec, extension.namespace().unwrap_or_default());
+    let of_versions = spec.versions.iter().filter_map(|version| version.source.catalog.as_ref());
+    let followed = spec.follow_kubernetes.as_ref().and_then(|follow| follow.catalog.as_ref());
+    let key = |reference| ObjectKey::referenced::<ExtensionCatalog>(reference, &own, platform);
+    of_versions.chain(followed).map(key).any(|catalog| catalogs.contains(&catalog))
 }
 
 fn uses_sources(extension: &Extension) -> bool {

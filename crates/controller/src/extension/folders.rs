@@ -19,10 +19,10 @@ use kube::{ResourceExt as _, api::DynamicObject};
 use super::releases::Draft;
 use crate::{
     ReconcileError,
+    locks::Mutex,
     placement::ComposeError,
     release::CatalogFolder,
     sources::{Folder, SourcePackages},
-    sync::Mutex,
     tasks::take_turns,
     templates::Templates,
 };

@@ -16,7 +16,7 @@ use chandler_core::{
     resolution::{Published, VersionName, parse_version},
 };
 
-use crate::sync::{Mutex, RwLock};
+use crate::locks::{Mutex, RwLock};
 
 /// Namespace and name.
 pub type Name = (String, String);

@@ -24,10 +24,10 @@ use super::registry::{ExtensionRegistry, catalog_offers::CatalogOffers};
 use crate::{
     caches::ReleaseCache,
     clusters::as_json,
+    locks::{Mutex, MutexGuard},
     metrics::Metrics,
     references::{ReferenceError, References},
     routing::Router,
-    sync::{Mutex, MutexGuard},
 };
 
 /// Resolves the versions of all clusters.

@@ -10,8 +10,8 @@ use chandler_core::{identity::ClusterKey, placement::PlacementKind};
 use kube::runtime::reflector::ObjectRef;
 
 use crate::{
+    locks::{Mutex, MutexGuard},
     queue::RESYNC,
-    sync::{Mutex, MutexGuard},
 };
 
 /// The clusters of a placement to reconcile. The status is updated in any case.

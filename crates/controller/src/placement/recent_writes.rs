@@ -9,7 +9,7 @@ use std::{
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 /// How long a written object takes precedence over the watch.
 pub const CATCH_UP: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use chandler_api::status::PlacementStatus;
 use chandler_core::placement::PlacementKind;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// The minimum time between writes that only change counts, and between counts of a placement with many clusters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::ObjectName;
 use crate::{
     ReconcileError,
-    sync::{Mutex, MutexGuard},
+    locks::{Mutex, MutexGuard},
 };
 
 /// After waiting for this time, a reconcile does not count towards the limit of concurrent reconciles any more.

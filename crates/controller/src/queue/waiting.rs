@@ -8,7 +8,7 @@ use std::{
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::ObjectName;
-use crate::sync::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 /// The enqueued objects of one kind, and since when they wait.
 #[derive(Debug)]

@@ -11,10 +11,12 @@ use chandler_core::{
     version,
 };
 use chandler_source::{Access, Signers};
-use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
 
-use crate::catalog::{Catalogs, catalog_access, catalog_signers};
+use crate::{
+    catalog::{Catalogs, catalog_access, catalog_signers},
+    namespace_labels::NamespaceLabels,
+};
 
 /// The catalogs that release objects and Extensions may name. Clones share them.
 #[derive(Clone)]
@@ -23,6 +25,7 @@ pub struct NamedCatalogs {
     pub catalogs: Catalogs,
     /// The namespace whose catalogs are available to all namespaces.
     pub platform: String,
+    labels: NamespaceLabels,
 }
 
 /// A package of a catalog that is a folder of a Source.
@@ -34,6 +37,11 @@ pub struct CatalogFolder {
 }
 
 impl NamedCatalogs {
+    pub fn new(client: Client, catalogs: Catalogs, platform: String) -> Self {
+        let labels = NamespaceLabels::new(client.clone());
+        Self { client, catalogs, platform, labels }
+    }
+
     /// Fills in the repository of the catalog that `desired` refers to.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
@@ -142,18 +150,11 @@ impl NamedCatalogs {
         &self,
         catalog: &ExtensionCatalog,
         own: &str,
-    ) -> Result<BTreeMap<String, String>, Failure> {
+    ) -> Result<Arc<BTreeMap<String, String>>, Failure> {
         if catalog.spec.namespaces.is_none() || catalog.namespace().as_deref() == Some(own) {
-            return Ok(BTreeMap::new());
+            return Ok(Arc::default());
         }
-        let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(own).await;
-        let found = found.map_err(|error| {
-            Failure::new(
-                Category::Forbidden,
-                format!("the labels of namespace {own} cannot be read: {error}"),
-            )
-        })?;
-        Ok(found.labels().clone())
+        self.labels.get(own).await
     }
 }
 

@@ -7,7 +7,7 @@ use chandler_core::{digest::InputDigest, inventory::Expectation};
 
 use super::inputs::Inputs;
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::locks::{Mutex, MutexGuard};
 
 /// The state of one release object.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
+use chandler_api::extensions::Reference;
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
@@ -50,7 +51,10 @@ pub struct Placement {
     /// `None` if its selector is invalid.
     pub selection: Option<Selection>,
     pub follows_extensions: bool,
-    pub follows_catalogs: bool,
+    /// The Extension that it installs.
+    pub extension: Option<Reference>,
+    /// The catalogs that offer its packages.
+    pub catalogs: Vec<Reference>,
     /// Whether its package is made of the files of a Source.
     pub follows_sources: bool,
 }
@@ -64,7 +68,8 @@ impl Placement {
             paused: status::is_paused(placement),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
-            follows_catalogs: placement.follows_catalogs(),
+            extension: placement.extension(),
+            catalogs: placement.catalogs(),
             follows_sources: placement.follows_sources(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::identity::{ClusterKey, ReleaseId};
 
 use super::{
@@ -188,7 +189,7 @@ impl Index {
 
     pub fn on_catalogs(&self) -> Vec<Enqueue> {
         let mut work: Work = self.on_source().into_iter().collect();
-        for placement in self.all_placements().filter(|placement| placement.follows_catalogs) {
+        for placement in self.all_placements().filter(|placement| !placement.catalogs.is_empty()) {
             work.insert(Enqueue::Placement(placement.key.clone()));
             self.selected_by(placement, &mut work);
         }
@@ -197,25 +198,24 @@ impl Index {
 
     /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
     pub fn on_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
-        self.placements_with_packages(namespaces, |placement| placement.follows_sources)
-    }
-
-    /// Handles catalogs that were read at other revisions of their Sources. `namespaces` are those with Extensions whose packages
-    /// come from catalogs.
-    pub fn on_catalog_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
-        self.placements_with_packages(namespaces, |placement| placement.follows_catalogs)
-    }
-
-    /// Returns the placements that `follows` accepts, and those that follow Extensions of `namespaces`.
-    fn placements_with_packages(
-        &self,
-        namespaces: &BTreeSet<String>,
-        follows: impl Fn(&Placement) -> bool,
-    ) -> Vec<Enqueue> {
         let of_platform = namespaces.contains(&self.platform);
         let is_affected = |placement: &&Placement| {
             let by_extension = of_platform || namespaces.contains(&placement.key.namespace);
-            follows(placement) || placement.follows_extensions && by_extension
+            placement.follows_sources || placement.follows_extensions && by_extension
+        };
+        let placements = self.all_placements().filter(is_affected);
+        placements.map(|placement| Enqueue::Placement(placement.key.clone())).collect()
+    }
+
+    /// Handles catalogs that have changed or were read at other revisions of their Sources. `extensions` are those with packages
+    /// of these catalogs.
+    pub fn on_catalog_revisions(&self, catalogs: &Keys, extensions: &Keys) -> Vec<Enqueue> {
+        let is_affected = |placement: &&Placement| {
+            let own = &placement.key.namespace;
+            let catalog = |name| ObjectKey::referenced::<ExtensionCatalog>(name, own, &self.platform);
+            let extension = |name| ObjectKey::referenced::<Extension>(name, own, &self.platform);
+            placement.catalogs.iter().map(catalog).any(|catalog| catalogs.contains(&catalog))
+                || placement.extension.iter().map(extension).any(|extension| extensions.contains(&extension))
         };
         let placements = self.all_placements().filter(is_affected);
         placements.map(|placement| Enqueue::Placement(placement.key.clone())).collect()

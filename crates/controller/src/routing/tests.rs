@@ -285,7 +285,48 @@ fn sources_enqueue_the_releases_that_follow_them() {
     let catalog = json!({"metadata": {"generation": 2}, "spec": {"extension": {"catalog": "charts"}}});
     index.on_placement(&instance(&catalog));
     assert_eq!(short(&index.on_catalogs()), ["all ingress", "cluster blue", "release hello-blue"]);
-    assert_eq!(short(&index.on_catalog_revisions(&BTreeSet::new())), ["all ingress"]);
+}
+
+#[test]
+fn a_catalog_enqueues_what_refers_to_it_or_to_an_extension_with_its_packages() {
+    let keys = |kind: &'static str, names: &[(&str, &str)]| -> BTreeSet<ObjectKey> {
+        names.iter().map(|(namespace, name)| ObjectKey::new(kind, *namespace, *name)).collect()
+    };
+    let of_extension = json!({});
+    let of_platform = json!({"spec": {"extension": {"scope": "Platform"}}});
+    let of_catalog = json!({"spec": {"extension": {"catalog": "charts"}}});
+    let of_platform_catalog = json!({"spec": {"extension": {"catalog": "charts", "scope": "Platform"}}});
+    let of_source = json!({
+        "spec": {"extension": null, "source": {"catalog": {"name": "charts"}, "chart": "ingress"}},
+    });
+    let (own, other) = (("fleet", "charts"), ("fleet", "other"));
+    let (ingress, web) = (("fleet", "ingress"), ("fleet", "web"));
+    let (platform_charts, platform_ingress) = ((PLATFORM, "charts"), (PLATFORM, "ingress"));
+    let rows = [
+        (&of_extension, own, None, false),
+        (&of_extension, own, Some(web), false),
+        (&of_extension, own, Some(platform_ingress), false),
+        (&of_extension, own, Some(ingress), true),
+        (&of_platform, own, Some(ingress), false),
+        (&of_platform, own, Some(platform_ingress), true),
+        (&of_catalog, other, None, false),
+        (&of_catalog, platform_charts, None, false),
+        (&of_catalog, own, None, true),
+        (&of_catalog, other, Some(ingress), false),
+        (&of_platform_catalog, own, None, false),
+        (&of_platform_catalog, platform_charts, None, true),
+        (&of_source, other, None, false),
+        (&of_source, own, None, true),
+    ];
+    for (changes, catalog, extension, expected) in rows {
+        let mut index = Index::new(PLATFORM);
+        index.on_placement(&instance(changes));
+        let extensions: Vec<_> = extension.into_iter().collect();
+        let (catalogs, extensions) = (keys("ExtensionCatalog", &[catalog]), keys("Extension", &extensions));
+        let enqueued = short(&index.on_catalog_revisions(&catalogs, &extensions));
+        let expected: &[&str] = if expected { &["all ingress"] } else { &[] };
+        assert_eq!(enqueued, expected, "{changes} {catalog:?} {extension:?}");
+    }
 }
 
 #[test]

@@ -14,9 +14,8 @@ use chandler_core::{
     source::{Origin, content_key, may_use_source},
 };
 use chandler_source::{Packages, SourceTree, StoredRevision};
-use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{
-    Api, Client, ResourceExt as _,
+    Client, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::watch;
@@ -26,7 +25,7 @@ use super::{
     requests::PollRequests,
     tags::{self, TagKey},
 };
-use crate::{single_flight::SingleFlight, sync::Mutex};
+use crate::{locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight};
 
 /// The watched Sources and the files that were fetched for them. Clones share the data.
 #[derive(Clone)]
@@ -36,9 +35,10 @@ pub struct Sources {
     objects: Vec<Store<Source>>,
     pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
+    labels: NamespaceLabels,
     changes: watch::Sender<u64>,
-    /// Files that a caller still holds, by uid.
-    held: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    /// Files that a caller still has in memory, by uid.
+    cached: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
     /// Tags whose revisions cannot be used.
     pub(super) refused: Arc<RefusedRevisions>,
     /// Revisions of tags.
@@ -77,12 +77,13 @@ impl Sources {
         changes: watch::Sender<u64>,
     ) -> Self {
         Self {
+            labels: NamespaceLabels::new(client.clone()),
             client,
             objects,
             packages,
             platform: platform.into(),
             changes,
-            held: Arc::default(),
+            cached: Arc::default(),
             refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
             requests: Arc::default(),
@@ -117,22 +118,22 @@ impl Sources {
     /// Returns the files of a Source. They may be those of a newer revision, if it was fetched meanwhile.
     pub async fn files(&self, current: &CurrentSource) -> Result<Arc<SourceTree>, Failure> {
         let CurrentSource { uid, revision, .. } = current;
-        if let Some(held) = self.held(uid).filter(|held| held.revision == revision.commit.id) {
-            return Ok(held);
+        if let Some(cached) = self.cached(uid).filter(|tree| tree.revision == revision.commit.id) {
+            return Ok(cached);
         }
         let read = self.packages.stored_tree(uid).await?;
         let read = read.filter(|(stored, _)| stored.content_key == revision.content_key);
         let (_, tree) = read.ok_or_else(|| current.unavailable("has files that cannot be read"))?;
         let tree = Arc::new(tree);
-        let mut all = self.held.lock();
-        all.retain(|_, held| held.strong_count() > 0);
+        let mut all = self.cached.lock();
+        all.retain(|_, tree| tree.strong_count() > 0);
         all.insert(uid.clone(), Arc::downgrade(&tree));
         Ok(tree)
     }
 
-    /// Returns the files of a Source if a caller still holds them.
-    fn held(&self, uid: &str) -> Option<Arc<SourceTree>> {
-        self.held.lock().get(uid)?.upgrade()
+    /// Returns the files of a Source if a caller still has them in memory.
+    fn cached(&self, uid: &str) -> Option<Arc<SourceTree>> {
+        self.cached.lock().get(uid)?.upgrade()
     }
 
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
@@ -163,16 +164,15 @@ impl Sources {
     }
 
     /// Returns the labels of a namespace, if the Source selects by them.
-    async fn labels(&self, source: &Source, namespace: &str) -> Result<BTreeMap<String, String>, Failure> {
+    async fn labels(
+        &self,
+        source: &Source,
+        namespace: &str,
+    ) -> Result<Arc<BTreeMap<String, String>>, Failure> {
         if source.spec.namespaces.is_none() || source.namespace().as_deref() == Some(namespace) {
-            return Ok(BTreeMap::new());
+            return Ok(Arc::default());
         }
-        let found = Api::<NamespaceObject>::all(self.client.clone()).get_metadata(namespace).await;
-        let found = found.map_err(|error| {
-            let why = format!("the labels of namespace {namespace} cannot be read: {error}");
-            Failure::new(Category::Forbidden, why)
-        })?;
-        Ok(found.labels().clone())
+        self.labels.get(namespace).await
     }
 
     /// Returns how often something has changed.

@@ -11,12 +11,12 @@ use chandler_core::{
     release::SourceFolder,
     source::{Content, content_of},
 };
-use chandler_source::{Packages, PackedFiles, SourceTree, StoredPackage};
+use chandler_source::{Packages, PackedFiles, SourceError, SourceTree, StoredPackage};
 use chandler_tool::{BuildInput, BuiltObject, TemplateService};
 use serde_json::Value;
 
 use super::{CurrentSource, Sources};
-use crate::{queue::RESYNC, single_flight::SingleFlight};
+use crate::{queue::RESYNC, single_flight::SingleFlight, tasks::with_files};
 
 /// How long results are kept: longer than between two reconciles of a placement.
 const CACHED: Duration = RESYNC.saturating_mul(3);
@@ -83,7 +83,7 @@ impl SourcePackages {
     pub async fn make(&self, folder: Folder<'_>, values: Option<&str>) -> Result<PinnedPackage, Failure> {
         let content = self.content(folder).await?;
         let current = self.current(folder).await?;
-        self.packages.check_files(&current.url, current.revision.keys.as_deref())?;
+        self.packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
         let values = values.filter(|_| content == Content::Kustomization);
         let key = (key(&current, folder.path()), values.map(Digest::of));
         let made = self.made.get(&key, self.made_now(&current, folder.path(), content, values));
@@ -105,7 +105,7 @@ impl SourcePackages {
         let digest = Digest::parse(&pinned.digest)
             .ok_or_else(|| Failure::new(Category::Internal, "spec.pinned.digest is not a digest"))?;
         let find = || {
-            let signers = current.revision.keys.as_deref();
+            let signers = current.revision.verified_with.as_deref();
             self.packages.stored_files(&current.url, signers, &digest, &format)
         };
         if let Some(stored) = find()? {
@@ -168,8 +168,10 @@ impl SourcePackages {
     ) -> Result<PinnedPackage, Failure> {
         let tree = self.files(current).await?;
         let packed = match content {
-            Content::Chart => PackedFiles::chart(tree.below(path)?.entries())?,
-            Content::Manifests => PackedFiles::manifests(tree.below(path)?.entries())?,
+            Content::Chart => pack(&tree, path, |folder| PackedFiles::chart(folder.entries())).await?,
+            Content::Manifests => {
+                pack(&tree, path, |folder| PackedFiles::manifests(folder.entries())).await?
+            }
             Content::Kustomization => self.build(&tree, path, values).await?,
         };
         let format = packed.format.to_stored();
@@ -199,6 +201,16 @@ impl SourcePackages {
         let objects = objects.iter().map(|(name, yaml)| (name.as_str(), yaml.as_bytes()));
         Ok(PackedFiles::manifests(objects)?)
     }
+}
+
+/// Packs a folder.
+async fn pack(
+    tree: &Arc<SourceTree>,
+    path: &str,
+    pack: fn(&SourceTree) -> Result<PackedFiles, SourceError>,
+) -> Result<PackedFiles, Failure> {
+    let (tree, path) = (tree.clone(), path.to_owned());
+    with_files(move || Ok(pack(&tree.below(&path)?)?)).await
 }
 
 /// Returns the file of an object in a bundle. The names keep the order of kustomize.

@@ -156,7 +156,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{sources::testing::packages, sync::Mutex};
+    use crate::{locks::Mutex, sources::testing::packages};
 
     /// An API server with one Secret, whose value is `canary`.
     fn api_server() -> Client {

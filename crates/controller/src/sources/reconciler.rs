@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceStatus};
 use chandler_core::{
-    catalog::{LastPoll, poll_delay},
     failure::Failure,
+    poll::{LastPoll, poll_delay},
     source::{
         PollCause, PollRequest, PollResult, RemoteRefs, interval_remark, max_refs_age, poll_interval,
         poll_seed, report, summary,
@@ -16,7 +16,7 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
     SourceContext, ready,
-    revision::{Current, Revision},
+    revision::{FetchResult, RevisionFetcher},
 };
 use crate::{ReconcileError, status};
 
@@ -86,8 +86,8 @@ impl Reconciler<'_> {
         self.context.polls().get(&self.uid).copied()
     }
 
-    fn revision(&self) -> Revision<'_> {
-        Revision {
+    fn revision(&self) -> RevisionFetcher<'_> {
+        RevisionFetcher {
             client: &self.context.client,
             packages: &self.context.packages,
             refused: &self.context.refused,
@@ -99,7 +99,7 @@ impl Reconciler<'_> {
     async fn poll(&self) -> PollResult {
         let request = self.context.requests.take(&self.uid);
         match self.current(request.is_some()).await {
-            Ok(Current { mut revision, is_new }) => {
+            Ok(FetchResult { mut revision, is_new }) => {
                 if is_new {
                     self.context.changed();
                 }
@@ -120,7 +120,7 @@ impl Reconciler<'_> {
         }
     }
 
-    async fn current(&self, is_requested: bool) -> Result<Current, Failure> {
+    async fn current(&self, is_requested: bool) -> Result<FetchResult, Failure> {
         poll_interval(&self.source.spec.interval, self.context.min_interval)?;
         let generation = self.source.metadata.generation;
         let cause = if is_requested {
@@ -147,15 +147,13 @@ impl Reconciler<'_> {
     }
 
     fn record(&self, result: &PollResult, now: Timestamp) {
-        let mut polls = self.context.polls();
-        let generation = self.source.metadata.generation;
-        let before = polls.get(&self.uid).filter(|last| last.generation == generation);
-        let count = before.and_then(|last| last.failures).map_or(0, |(count, _)| count) + 1;
-        let failures = match result {
+        let failed = match result {
             PollResult::Fetched(_) | PollResult::Suspended { .. } => None,
-            PollResult::Failed { failure, .. } => Some((count, failure.category)),
+            PollResult::Failed { failure, .. } => Some(failure.category),
         };
-        polls.insert(self.uid.clone(), LastPoll { generation, at: now, failures });
+        let mut polls = self.context.polls();
+        let next = LastPoll::after(polls.get(&self.uid), self.source.metadata.generation, failed, now);
+        polls.insert(self.uid.clone(), next);
     }
 
     /// Writes the status if it has changed, and publishes an Event if the revision or the condition `Ready` has.

@@ -7,7 +7,7 @@ use std::{
 
 use chandler_core::failure::{Category, Failure};
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// After this time a revision is fetched again: the server may have sent it incompletely.
 const REMEMBERED: Duration = Duration::from_mins(10);

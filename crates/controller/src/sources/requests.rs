@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use chandler_core::source::PollRequest;
 use jiff::Timestamp;
 
-use crate::sync::Mutex;
+use crate::locks::Mutex;
 
 /// Requests to poll Sources, by uid.
 #[derive(Debug, Default)]

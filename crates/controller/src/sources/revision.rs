@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::extensions::{KeyReference, Source, SourceSpec};
 use chandler_core::{
     failure::{Category, Failure},
-    source::{FetchedRevision, Origin, RemoteRefs, SelectedCommit, StoredFor, content_key},
+    source::{FetchedRevision, Origin, RemoteRefs, SelectedRevision, StoredFor, content_key},
 };
 use chandler_source::{Access, Packages, SourceTree, StoredRevision};
 use kube::{Client, ResourceExt as _};
@@ -17,8 +17,8 @@ use kube::{Client, ResourceExt as _};
 use super::refused::RefusedRevisions;
 use crate::catalog::repository_access;
 
-/// The last revision of a Source.
-pub(super) struct Revision<'a> {
+/// Finds and fetches the revision of a Source.
+pub(super) struct RevisionFetcher<'a> {
     pub client: &'a Client,
     pub packages: &'a Arc<Packages>,
     pub refused: &'a RefusedRevisions,
@@ -27,19 +27,19 @@ pub(super) struct Revision<'a> {
 }
 
 /// A revision, and whether it was fetched now.
-pub(super) struct Current {
+pub(super) struct FetchResult {
     pub revision: FetchedRevision,
     pub is_new: bool,
 }
 
-impl Revision<'_> {
+impl RevisionFetcher<'_> {
     /// Returns the revision that the repository or registry has now. What it lists may be `max_age` old. `on_refs` gets the refs
     /// of a Git repository, unless the Source is pinned to a commit.
     pub async fn current(
         &self,
         max_age: Duration,
         on_refs: impl FnOnce(&RemoteRefs),
-    ) -> Result<Current, Failure> {
+    ) -> Result<FetchResult, Failure> {
         match Origin::of(&self.source.spec)? {
             Origin::Git(git) => self.current_commit(git, max_age, on_refs).await,
             Origin::Oci(oci) => self.current_artifact(oci, max_age).await,
@@ -70,10 +70,10 @@ impl Revision<'_> {
     /// they must not be used any more. `keys` is the digest of the keys or signers that are accepted now.
     async fn store(
         &self,
-        selected: &SelectedCommit,
+        selected: &SelectedRevision,
         keys: Option<&str>,
         fetch: impl Future<Output = Result<(StoredRevision, SourceTree), Failure>>,
-    ) -> Result<Current, Failure> {
+    ) -> Result<FetchResult, Failure> {
         let attempt = attempt(&self.source.spec, selected, keys);
         if let Some(failure) = self.refused.get(self.uid, &attempt) {
             return Err(failure);
@@ -88,7 +88,7 @@ impl Revision<'_> {
         }
         let (stored, tree) = fetched?;
         self.packages.store_tree(self.uid, stored.clone(), tree).await?;
-        Ok(Current { revision: describe(stored), is_new: true })
+        Ok(FetchResult { revision: describe(stored), is_new: true })
     }
 
     fn remove_distrusted(&self, failure: Category, keys: Option<&str>) {
@@ -98,14 +98,18 @@ impl Revision<'_> {
     }
 }
 
-/// Returns what decides whether a revision can be used: the spec, the commit, the tag and the keys.
-fn attempt(spec: &SourceSpec, selected: &SelectedCommit, keys: Option<&str>) -> String {
-    let SelectedCommit { commit, tag } = selected;
-    format!("{} {commit} {tag:?} {keys:?}", content_key(spec).as_str())
+/// Returns what decides whether a revision can be used: the spec, the revision, the tag and the keys.
+fn attempt(spec: &SourceSpec, selected: &SelectedRevision, keys: Option<&str>) -> String {
+    let SelectedRevision { id, tag } = selected;
+    format!("{} {id} {tag:?} {keys:?}", content_key(spec).as_str())
 }
 
 fn stored_for(stored: &StoredRevision) -> StoredFor<'_> {
-    StoredFor { commit: &stored.commit.id, tag: stored.tag.as_deref(), keys: stored.keys.as_deref() }
+    StoredFor {
+        id: &stored.commit.id,
+        tag: stored.tag.as_deref(),
+        verified_with: stored.verified_with.as_deref(),
+    }
 }
 
 fn describe(stored: StoredRevision) -> FetchedRevision {
@@ -114,6 +118,6 @@ fn describe(stored: StoredRevision) -> FetchedRevision {
 }
 
 /// Returns a stored revision, which was not fetched now.
-fn known(stored: StoredRevision) -> Current {
-    Current { revision: describe(stored), is_new: false }
+fn known(stored: StoredRevision) -> FetchResult {
+    FetchResult { revision: describe(stored), is_new: false }
 }

@@ -10,8 +10,8 @@ use chandler_core::{
 };
 use kube::ResourceExt as _;
 
-use super::{CurrentSource, Sources, handle::unavailable, revision::Revision};
-use crate::{catalog::repository_access, queue::outside_of_limit, sync::Mutex};
+use super::{CurrentSource, Sources, handle::unavailable, revision::RevisionFetcher};
+use crate::{catalog::repository_access, locks::Mutex, queue::outside_of_limit};
 
 /// The age of a list of tags if the interval of the Source is invalid.
 const DEFAULT_AGE: Duration = Duration::from_mins(1);
@@ -61,9 +61,8 @@ impl Sources {
                 Ok(tag_names(&refs).map(str::to_owned).collect())
             }
             Origin::Oci(oci) => {
-                let tags =
-                    outside_of_limit(self.packages.artifact_tags(&oci.url, &access, self.max_age(&source)))
-                        .await?;
+                let tags = self.packages.artifact_tags(&oci.url, &access, self.max_age(&source), &home);
+                let tags = outside_of_limit(tags).await?;
                 Ok(tags.to_vec())
             }
             Origin::Bucket(_) => Err(no_tags(&reference.name)),
@@ -90,7 +89,7 @@ impl Sources {
         }
         let uid = format!("{}/{tag}", source.uid().unwrap_or_default());
         let tagged = at_tag(&source, tag);
-        let revision = Revision {
+        let revision = RevisionFetcher {
             client: &self.client,
             packages: &self.packages,
             refused: &self.refused,

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use chandler_api::extensions::Source;
-use chandler_core::source::{CommitRecord, content_key};
+use chandler_core::source::{SourceRevisionRecord, content_key};
 use chandler_source::{Packages, SourceOptions, SourceTree, Store, StoredRevision};
 use kube::{Client, client::Body};
 use serde_json::json;
@@ -29,8 +29,8 @@ pub fn stored(source: &Source, id: &str, files: &[(&str, &'static str)]) -> (Sto
     let revision = StoredRevision {
         namespace: "team".to_owned(),
         content_key: content_key(&source.spec).as_str().to_owned(),
-        keys: None,
-        commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
+        verified_with: None,
+        commit: SourceRevisionRecord { id: id.to_owned(), ..SourceRevisionRecord::default() },
         tag: None,
         verified_by: None,
         remarks: String::new(),

@@ -8,7 +8,7 @@ use std::{
 
 use chandler_core::{digest::Digest, identity::ClusterKey};
 
-use crate::{queue::RESYNC, sync::Mutex};
+use crate::{locks::Mutex, queue::RESYNC};
 
 /// How long a result is kept without being used. All clusters of a placement are reconciled within [`RESYNC`], so a
 /// result that is older belongs to a placement or cluster that no longer exists, or is not needed.

@@ -4,8 +4,8 @@ use chandler_api::{
     capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
-        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, ReleaseIdentity,
-        ValuesSecret,
+        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, Reference,
+        ReleaseIdentity, ValuesSecret,
     },
     reasons::PlacementVocabulary,
 };
@@ -38,9 +38,18 @@ impl PlacementKind for ExtensionInstance {
         self.spec.extension.is_some()
     }
 
-    fn follows_catalogs(&self) -> bool {
-        self.spec.extension.as_ref().is_some_and(|extension| extension.catalog.is_some())
-            || self.spec.source.as_ref().is_some_and(|source| source.catalog.is_some())
+    fn extension(&self) -> Option<Reference> {
+        let extension = self.spec.extension.as_ref().filter(|extension| extension.catalog.is_none())?;
+        Some(Reference { name: extension.name.clone(), scope: extension.scope })
+    }
+
+    fn catalogs(&self) -> Vec<Reference> {
+        let extension = self.spec.extension.as_ref();
+        let of_extension = extension.and_then(|extension| {
+            Some(Reference { name: extension.catalog.clone()?, scope: extension.scope })
+        });
+        let of_source = self.spec.source.as_ref().and_then(|source| source.catalog.clone());
+        of_extension.into_iter().chain(of_source).collect()
     }
 
     fn follows_sources(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use chandler_api::{reasons::PlacementVocabulary, status::PlacementStatus};
+use chandler_api::{extensions::Reference, reasons::PlacementVocabulary, status::PlacementStatus};
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -38,9 +38,13 @@ pub trait PlacementKind:
     fn follows_extensions(&self) -> bool {
         false
     }
-    /// Returns whether its releases depend on the packages that catalogs offer.
-    fn follows_catalogs(&self) -> bool {
-        false
+    /// Returns the Extension that it installs.
+    fn extension(&self) -> Option<Reference> {
+        None
+    }
+    /// Returns the catalogs that offer its packages.
+    fn catalogs(&self) -> Vec<Reference> {
+        Vec::new()
     }
     /// Returns whether its releases depend on the files of a Source.
     fn follows_sources(&self) -> bool {

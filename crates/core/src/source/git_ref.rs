@@ -32,10 +32,11 @@ pub struct RemoteRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteRefs(pub Vec<RemoteRef>);
 
-/// The commit that a Source asks for.
+/// The revision that a Source asks for: a commit, an artifact or a list of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SelectedCommit {
-    pub commit: String,
+pub struct SelectedRevision {
+    /// Id of the commit, digest of the artifact, or digest of the list.
+    pub id: String,
     /// The annotated tag that names the commit.
     pub tag: Option<SelectedTag>,
 }
@@ -73,13 +74,13 @@ pub fn tags_digest(refs: &RemoteRefs) -> Digest {
 }
 
 /// Returns the commit if the Source is pinned to one, so that its refs need not be listed.
-pub fn pinned_commit(git: &GitRepository) -> Option<SelectedCommit> {
-    let commit = git.reference.as_ref()?.commit.clone()?;
-    Some(SelectedCommit { commit, tag: None })
+pub fn pinned_commit(git: &GitRepository) -> Option<SelectedRevision> {
+    let id = git.reference.as_ref()?.commit.clone()?;
+    Some(SelectedRevision { id, tag: None })
 }
 
 /// Returns the commit that the Source asks for.
-pub fn select_commit(git: &GitRepository, refs: &RemoteRefs) -> Result<SelectedCommit, Failure> {
+pub fn select_commit(git: &GitRepository, refs: &RemoteRefs) -> Result<SelectedRevision, Failure> {
     if let Some(pinned) = pinned_commit(git) {
         return Ok(pinned);
     }
@@ -94,7 +95,7 @@ pub fn select_commit(git: &GitRepository, refs: &RemoteRefs) -> Result<SelectedC
     };
     let name = found.name.strip_prefix(TAGS).unwrap_or(&found.name).to_owned();
     let tag = found.tag.clone().map(|id| SelectedTag { id, name });
-    Ok(SelectedCommit { commit: found.commit.clone(), tag })
+    Ok(SelectedRevision { id: found.commit.clone(), tag })
 }
 
 fn named<'a>(
@@ -164,7 +165,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({"url": "https://git.example/a", "ref": reference})).unwrap()
     }
 
-    fn selected(reference: &serde_json::Value) -> Result<SelectedCommit, Failure> {
+    fn selected(reference: &serde_json::Value) -> Result<SelectedRevision, Failure> {
         select_commit(&git(reference), &refs())
     }
 
@@ -182,7 +183,7 @@ mod tests {
         for (reference, commit, tag) in rows {
             let found = selected(&reference).unwrap();
             let found_tag = found.tag.as_ref().map(|tag| &*tag.id);
-            assert_eq!((&*found.commit, found_tag), (commit, tag), "{reference}");
+            assert_eq!((&*found.id, found_tag), (commit, tag), "{reference}");
             assert!(found.tag.is_none_or(|tag| tag.name == "v1.2.0"), "{reference}");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::{RECONCILE_ANNOTATION, Source};
 use jiff::Timestamp;
 
-use crate::catalog::LastPoll;
+use crate::poll::LastPoll;
 
 /// The shortest time between two polls. Requests within it cause one poll.
 const SPACING: Duration = Duration::from_secs(5);

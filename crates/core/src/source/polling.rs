@@ -9,7 +9,7 @@ use chandler_api::{
 use serde_json::json;
 
 use super::Origin;
-use crate::{catalog::interval, digest::Digest, failure::Failure};
+use crate::{digest::Digest, failure::Failure, poll::interval};
 
 /// How old a list of refs may be after a spec change: enough for Sources that are applied together.
 const MOMENT: Duration = Duration::from_secs(2);

@@ -1,7 +1,7 @@
 //! The status of a Source.
 
 use chandler_api::{
-    extensions::{CommitRecord, SourceRevision, SourceStatus},
+    extensions::{SourceRevision, SourceRevisionRecord, SourceStatus},
     reasons::SourceReason,
 };
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use crate::{
 /// The revision whose files are available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FetchedRevision {
-    pub commit: CommitRecord,
+    pub commit: SourceRevisionRecord,
     pub verified_by: Option<String>,
     /// What was left out of the files, for the message of the condition. Empty if nothing was.
     pub remarks: String,
@@ -62,7 +62,7 @@ pub fn report(
     SourceStatus { conditions, observed_generation: generation, ..known }
 }
 
-fn revision(commit: &CommitRecord, now: Timestamp) -> SourceRevision {
+fn revision(commit: &SourceRevisionRecord, now: Timestamp) -> SourceRevision {
     SourceRevision { revision: commit.id.clone(), subject: commit.subject.clone(), at: Time(now) }
 }
 
@@ -100,8 +100,11 @@ mod tests {
     }
 
     fn fetched(id: &str) -> PollResult {
-        let commit =
-            CommitRecord { id: id.to_owned(), subject: "a change".to_owned(), ..CommitRecord::default() };
+        let commit = SourceRevisionRecord {
+            id: id.to_owned(),
+            subject: "a change".to_owned(),
+            ..SourceRevisionRecord::default()
+        };
         PollResult::Fetched(FetchedRevision { commit, verified_by: None, remarks: String::new() })
     }
 

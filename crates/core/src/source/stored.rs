@@ -1,31 +1,31 @@
 //! Whether the stored files of a Source are still what it asks for.
 
-use super::SelectedCommit;
+use super::SelectedRevision;
 use crate::failure::Category;
 
 /// What the stored files of a Source were fetched for.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredFor<'a> {
-    pub commit: &'a str,
+    pub id: &'a str,
     /// Id of the annotated tag that the Source asked for.
     pub tag: Option<&'a str>,
     /// Digest of the keys that the signatures were verified with. `None` if none were required.
-    pub keys: Option<&'a str>,
+    pub verified_with: Option<&'a str>,
 }
 
 impl StoredFor<'_> {
-    /// Returns whether the files are those of the selected commit, verified with the current keys, so that nothing has to
+    /// Returns whether the files are those of the selected revision, verified with the current keys, so that nothing has to
     /// be fetched.
-    pub fn is_current(&self, selected: &SelectedCommit, keys: Option<&str>) -> bool {
+    pub fn is_current(&self, selected: &SelectedRevision, keys: Option<&str>) -> bool {
         let tag = selected.tag.as_ref().map(|tag| tag.id.as_str());
-        self.commit == selected.commit && self.tag == tag && self.keys == keys
+        self.id == selected.id && self.tag == tag && self.verified_with == keys
     }
 
     /// Returns whether the files must not be used any more after a fetch failed. If the keys have changed since the files were
     /// verified, and the new keys do not accept what the repository has, nothing accepts the files. Any other failure keeps
     /// them.
     pub fn is_distrusted(&self, failure: Category, keys: Option<&str>) -> bool {
-        failure == Category::VerificationFailed && self.keys != keys
+        failure == Category::VerificationFailed && self.verified_with != keys
     }
 }
 
@@ -34,12 +34,12 @@ mod tests {
     use super::*;
     use crate::source::SelectedTag;
 
-    const STORED: StoredFor<'_> = StoredFor { commit: "c1", tag: Some("t1"), keys: Some("k1") };
+    const STORED: StoredFor<'_> = StoredFor { id: "c1", tag: Some("t1"), verified_with: Some("k1") };
 
     #[test]
     fn another_commit_tag_or_key_needs_a_fetch() {
-        let selected = |commit: &str, tag: Option<&str>| SelectedCommit {
-            commit: commit.to_owned(),
+        let selected = |id: &str, tag: Option<&str>| SelectedRevision {
+            id: id.to_owned(),
             tag: tag.map(|id| SelectedTag { id: id.to_owned(), name: "v1".to_owned() }),
         };
         let rows = [

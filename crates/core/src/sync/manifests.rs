@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The largest number of objects of a Sync. The status lists all of them.
-pub const MOST_OBJECTS: usize = 1000;
+pub const MAX_OBJECTS: usize = 1000;
 /// Nesting of maps and lists. Objects of the API server are not deeper.
 const MAX_DEPTH: usize = 100;
 
@@ -83,10 +83,10 @@ pub fn read_objects(built: impl IntoIterator<Item = BuiltDocument>) -> Result<Ve
     }
     match documents.len() {
         0 => Err(no_objects()),
-        count if count > MOST_OBJECTS => Err(Failure::new(
+        count if count > MAX_OBJECTS => Err(Failure::new(
             Category::InvalidPackage,
             format!(
-                "the folder contains {count} objects, but a Sync has at most {MOST_OBJECTS}; use several Syncs"
+                "the folder contains {count} objects, but a Sync has at most {MAX_OBJECTS}; use several Syncs"
             ),
         )),
         _ => Ok(documents),
@@ -226,7 +226,7 @@ mod tests {
         }
         let failure = read_objects([built(1, "# nothing\n")]).unwrap_err();
         assert!(failure.message.contains("contains no objects; nothing is changed"), "{failure}");
-        let many = (0..=MOST_OBJECTS).map(|line| built(line, MAP));
+        let many = (0..=MAX_OBJECTS).map(|line| built(line, MAP));
         assert!(read_objects(many).unwrap_err().message.contains("1001 objects"));
     }
 

@@ -81,13 +81,29 @@ pub fn accept_missing(inventory: &mut [SyncedObject], live: &BTreeMap<ObjectId, 
     }
 }
 
-/// Returns whether a user has resumed a Sync after it had suspended itself. `None` means that it has not suspended itself.
-pub fn is_resumed(sync: &SyncObject) -> Option<bool> {
-    let status = sync.status.as_ref()?;
-    let moving = conditions::find(&status.conditions, "Moving").filter(|moving| moving.status == "True")?;
+/// Whether a Sync has suspended itself because of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveSuspension {
+    NotSuspended,
+    Suspended,
+    /// A user has resumed the Sync after it had suspended itself.
+    Resumed,
+}
+
+/// Returns whether a Sync has suspended itself because of a move, and whether a user has resumed it since.
+pub fn move_suspension(sync: &SyncObject) -> MoveSuspension {
+    let conditions = sync.status.as_ref().map(|status| &status.conditions);
+    let moving = conditions.and_then(|all| conditions::find(all, "Moving"));
+    let Some(moving) = moving.filter(|moving| moving.status == "True") else {
+        return MoveSuspension::NotSuspended;
+    };
     let annotations = sync.metadata.annotations.as_ref();
     let resumed = annotations.and_then(|all| all.get(RESUMED_ANNOTATION)?.parse::<Timestamp>().ok());
-    Some(resumed.is_some_and(|resumed| resumed > moving.last_transition_time.0))
+    if resumed.is_some_and(|resumed| resumed > moving.last_transition_time.0) {
+        MoveSuspension::Resumed
+    } else {
+        MoveSuspension::Suspended
+    }
 }
 
 #[cfg(test)]
@@ -190,14 +206,14 @@ mod tests {
             .unwrap()
         };
         let rows = [
-            ("False", None, None),
-            ("True", None, Some(false)),
-            ("True", Some("2026-01-01T11:59:59Z"), Some(false)),
-            ("True", Some("2026-01-01T12:00:00.5Z"), Some(true)),
-            ("True", Some("soon"), Some(false)),
+            ("False", None, MoveSuspension::NotSuspended),
+            ("True", None, MoveSuspension::Suspended),
+            ("True", Some("2026-01-01T11:59:59Z"), MoveSuspension::Suspended),
+            ("True", Some("2026-01-01T12:00:00.5Z"), MoveSuspension::Resumed),
+            ("True", Some("soon"), MoveSuspension::Suspended),
         ];
         for (status, resumed, expected) in rows {
-            assert_eq!(is_resumed(&sync(status, resumed)), expected, "{status} {resumed:?}");
+            assert_eq!(move_suspension(&sync(status, resumed)), expected, "{status} {resumed:?}");
         }
     }
 }

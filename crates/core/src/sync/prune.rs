@@ -8,10 +8,10 @@ use super::{Live, ObjectId};
 use crate::extension::namespace_of;
 
 /// More deletions than this are held.
-const MOST_DELETIONS: usize = 10;
-/// From this number of objects on, more than [`MOST_PERCENT`] are held.
+const MAX_DELETIONS: usize = 10;
+/// From this number of objects on, more than [`MAX_PERCENT`] are held.
 const PERCENT_FROM: usize = 10;
-const MOST_PERCENT: usize = 20;
+const MAX_PERCENT: usize = 20;
 
 /// Why an object that is no longer in the folder is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl PruneInput<'_> {
         if self.revision_applied_before {
             return Some(HeldReason::RevisionAppliedBefore);
         }
-        let too_many = count > MOST_DELETIONS || total >= PERCENT_FROM && count * 100 > total * MOST_PERCENT;
+        let too_many = count > MAX_DELETIONS || total >= PERCENT_FROM && count * 100 > total * MAX_PERCENT;
         too_many.then_some(HeldReason::TooManyDeletions)
     }
 }

@@ -7,7 +7,7 @@ use chandler_api::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{HeldReason, Move, ObjectId, is_resumed};
+use super::{HeldReason, Move, MoveSuspension, ObjectId, move_suspension};
 use crate::{
     conditions::{NewCondition, Status, find, merge},
     digest::Digest,
@@ -163,7 +163,7 @@ fn moving(sync: &SyncObject, old: &[Condition], outcome: &Outcome, name: &str) -
     let (status, reason, message) = match outcome {
         Outcome::Moving(why) => (Status::True, moving_reason(why), why.message(name)),
         Outcome::Applied(_) => (Status::False, SyncReason::NotMoving, String::new()),
-        Outcome::Recorded { .. } if is_resumed(sync) == Some(true) => {
+        Outcome::Recorded { .. } if move_suspension(sync) == MoveSuspension::Resumed => {
             (Status::False, SyncReason::NotMoving, String::new())
         }
         _ => match find(old, "Moving").filter(|condition| condition.status == "True") {

@@ -1,15 +1,15 @@
 //! When a Sync is applied.
 
-use std::{str::FromStr as _, time::Duration};
+use std::time::Duration;
 
-use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject, SyncSpec};
+use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject};
 use jiff::Timestamp;
 
 use super::HeldReason;
 use crate::{
-    catalog::{LastPoll, poll_delay},
     conditions,
-    failure::{Category, Failure},
+    failure::Category,
+    poll::{LastPoll, poll_delay},
 };
 
 /// The last time at which a Sync was applied.
@@ -22,11 +22,20 @@ pub struct LastRun {
 }
 
 impl LastRun {
-    pub fn new(sync: &SyncObject, revision: &str, failures: Option<(u32, Category)>, now: Timestamp) -> Self {
+    /// Returns a run that follows `before`. `failed` is the category of its failure. Failures of the same revision and generation
+    /// are counted.
+    pub fn after(
+        before: Option<&Self>,
+        sync: &SyncObject,
+        revision: &str,
+        failed: Option<Category>,
+        now: Timestamp,
+    ) -> Self {
+        let before = before.filter(|last| last.revision == revision).map(|last| &last.poll);
         Self {
             revision: revision.to_owned(),
             resumed: resumed(sync),
-            poll: LastPoll { generation: sync.metadata.generation, at: now, failures },
+            poll: LastPoll::after(before, sync.metadata.generation, failed, now),
         }
     }
 
@@ -38,7 +47,7 @@ impl LastRun {
             && status.observed_generation == sync.metadata.generation
             && conditions::is_true(&status.conditions, "Ready")
             && status.held.iter().all(|held| held.reason != HeldReason::ClusterPaused.as_str());
-        applied.then(|| Self::new(sync, revision, None, now))
+        applied.then(|| Self::after(None, sync, revision, None, now))
     }
 }
 
@@ -56,19 +65,6 @@ pub fn is_due_by_revision_only(
 
 fn resumed(sync: &SyncObject) -> Option<String> {
     sync.metadata.annotations.as_ref()?.get(RESUMED_ANNOTATION).cloned()
-}
-
-/// Returns the interval that the spec asks for.
-pub fn interval(spec: &SyncSpec) -> Result<Duration, Failure> {
-    let text = &spec.interval.0;
-    let invalid = |problem: String| {
-        Failure::new(Category::InvalidSpec, format!("spec.interval {problem}; write it like 10m or 1h"))
-    };
-    let interval = kube_core::Duration::from_str(text)
-        .map_err(|error| invalid(format!("{text:?} is invalid: {error}")))?;
-    let negative = interval.is_negative();
-    let positive = Some(Duration::from(interval)).filter(|one| !negative && !one.is_zero());
-    positive.ok_or_else(|| invalid(format!("is {text}, but must be greater than zero")))
 }
 
 /// Returns the time until a Sync is applied. Zero means that it is due: the first time, at another revision or spec, when it
@@ -109,7 +105,7 @@ mod tests {
     #[test]
     fn a_sync_is_applied_when_something_has_changed_or_the_interval_has_passed() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let last = LastRun::new(&sync(1, None), "r1", None, now);
+        let last = LastRun::after(None, &sync(1, None), "r1", None, now);
         let delay = |sync: &SyncObject, revision| run_delay(Some(&last), sync, revision, INTERVAL, now);
         assert_eq!(run_delay(None, &sync(1, None), "r1", INTERVAL, now), Duration::ZERO);
         assert_eq!(delay(&sync(1, None), "r2"), Duration::ZERO);
@@ -119,7 +115,7 @@ mod tests {
         assert!(!wait.is_zero() && wait <= INTERVAL);
         let only =
             |last: &LastRun, sync: &SyncObject| is_due_by_revision_only(Some(last), sync, INTERVAL, now);
-        let failed = LastRun::new(&sync(1, None), "r1", Some((1, Category::Timeout)), now);
+        let failed = LastRun::after(None, &sync(1, None), "r1", Some(Category::Timeout), now);
         assert!(
             only(&last, &sync(1, None)) && !only(&last, &sync(2, None)) && !only(&failed, &sync(1, None))
         );
@@ -157,15 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_positive_durations() {
-        let read = |text: &str| {
-            let mut spec = sync(1, None).spec;
-            text.clone_into(&mut spec.interval.0);
-            interval(&spec)
-        };
-        assert_eq!(interval(&sync(1, None).spec).unwrap(), INTERVAL);
-        for bad in ["", "0s", "-1h", "soon"] {
-            assert!(read(bad).unwrap_err().message.contains("spec.interval"), "{bad}");
-        }
+    fn failures_of_the_same_revision_are_counted() {
+        let (sync, now) = (sync(1, None), Timestamp::from_second(1_000_000).unwrap());
+        let failed = Some(Category::Timeout);
+        let first = LastRun::after(None, &sync, "r1", failed, now);
+        let second = LastRun::after(Some(&first), &sync, "r1", failed, now);
+        let other = LastRun::after(Some(&second), &sync, "r2", failed, now);
+        let count = |run: &LastRun| run.poll.failures.map(|(count, _)| count);
+        assert_eq!((count(&first), count(&second), count(&other)), (Some(1), Some(2), Some(1)));
     }
 }

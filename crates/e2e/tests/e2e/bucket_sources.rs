@@ -4,6 +4,7 @@ use chandler_core::release::OperationKind;
 use chandler_e2e::{
     buckets::{self, Bucket},
     extension_world::ExtensionWorld,
+    git_repository::{CHART, TEMPLATE, apply_folder, map, wait_pinned},
     wait::{eventually, until},
     world::{World, config_value},
 };
@@ -11,10 +12,7 @@ use chandler_sandbox::bucket_server::{BucketRequest, BucketServer, CREDENTIALS, 
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
-use crate::{
-    git_packages::{CHART, TEMPLATE, apply_folder, map, wait_pinned},
-    git_sources::{patch, sources, wait_reason, wait_revision},
-};
+use crate::git_sources::{patch, sources, wait_reason, wait_revision};
 
 /// Starts an S3 server with the bucket `fleet`, whose keys are in the Secret `keys`.
 async fn start(world: &World) -> (BucketServer, Bucket) {
@@ -145,7 +143,7 @@ async fn wrong_credentials_and_a_missing_bucket_are_reported_and_change_nothing(
     wait_pinned(&test, "maps", "alpha", &revision).await;
 
     // The files that were read are used as long as the spec is the same.
-    for keys in [(CREDENTIALS.0, "canary-of-somebody"), ("canary-of-nobody", CREDENTIALS.1)] {
+    for keys in [(CREDENTIALS.0, "canary-wrong-password"), ("canary-unknown-user", CREDENTIALS.1)] {
         apply_keys(world, keys).await;
         let (status, message) = wait_reason(world, "apps", "SourceUnavailable").await;
         assert_eq!(status.revision.as_ref(), Some(&revision));

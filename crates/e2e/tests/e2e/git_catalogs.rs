@@ -1,14 +1,16 @@
 //! ExtensionCatalogs that are folders of charts in a Source: what a commit changes, and what a bad one does not.
 
 use chandler_api::extensions::{AddonRelease, CatalogStatus, Source};
-use chandler_e2e::{extension_world::ExtensionWorld, wait::eventually, world::config_value};
+use chandler_e2e::{
+    extension_world::ExtensionWorld,
+    git_repository::{Repository, wait_pinned, wait_revision},
+    wait::eventually,
+    world::config_value,
+};
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
 
-use crate::{
-    catalogs::{catalogs, chandler, wait_reason},
-    git_packages::{Repository, wait_pinned, wait_revision},
-};
+use crate::catalogs::{catalogs, chandler, wait_reason};
 
 const TEMPLATE: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}\n\
                         data:\n  greeting: {{ .Values.greeting | quote }}\n";

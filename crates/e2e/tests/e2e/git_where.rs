@@ -1,11 +1,10 @@
 //! `chandler where` and `chandler source`: which commit is where, and what a bad commit looks like.
 
-use std::process::{Command, Output};
-
 use chandler_api::extensions::{ExtensionInstance, Source};
 use chandler_e2e::{
+    chandler_command::{run_err, run_ok},
     extension_world::ExtensionWorld,
-    programs,
+    git_repository::{Repository, apply_folder, map, wait_pinned, wait_revision},
     wait::eventually,
     world::{World, config_value},
 };
@@ -14,30 +13,6 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::git_packages::{Repository, apply_folder, map, wait_pinned, wait_revision};
-
-/// Runs a command. The git server of the test goes on meanwhile.
-async fn run(world: &World, arguments: &[&str]) -> Output {
-    let mut command = Command::new(programs::chandler());
-    command.args(arguments).args(["--namespace", &world.namespace]);
-    command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
-    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
-}
-
-/// Runs a command that must succeed. Returns its stdout.
-pub async fn run_ok(world: &World, arguments: &[&str]) -> String {
-    let output = run(world, arguments).await;
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Runs a command that must fail with exit code 1. Returns its stderr.
-async fn run_err(world: &World, arguments: &[&str]) -> String {
-    let output = run(world, arguments).await;
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
-}
 
 /// Returns cluster and arrival of each place of a commit.
 async fn arrivals(world: &World, commit: &str) -> Vec<(String, String)> {

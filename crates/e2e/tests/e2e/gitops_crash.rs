@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use chandler_api::extensions::{AddonRelease, Source, SyncObject, SyncStatus};
 use chandler_e2e::{
+    chandler_command::run_ok,
     extension_world::{ExtensionWorld, is_ready},
+    git_repository::{Repository, map},
     manager::{Manager, Operation},
     wait::until,
     world::{condition, config_value},
@@ -13,11 +15,6 @@ use chandler_sandbox::plane::Plane;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
-
-use crate::{
-    git_packages::{Repository, map},
-    git_where::run_ok,
-};
 
 /// Short, so that the next manager takes over soon.
 const LEASE_SECONDS: u32 = 5;

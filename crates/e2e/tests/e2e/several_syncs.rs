@@ -2,15 +2,16 @@
 //! writes or deletes.
 
 use chandler_api::extensions::Source;
-use chandler_e2e::wait::eventually;
+use chandler_e2e::{
+    sync_world::{CAPI, NAMESPACE, SyncWorld, cluster, map, ready_message},
+    wait::eventually,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-use crate::sync::{CAPI, NAMESPACE, World, cluster, map, ready_message};
 
 /// Returns the source of a Sync of a folder.
 fn folder(path: &str) -> Value {
@@ -21,27 +22,27 @@ fn documents(all: &[String]) -> String {
     all.join("---\n")
 }
 
-fn maps(world: &World) -> Api<ConfigMap> {
+fn maps(world: &SyncWorld) -> Api<ConfigMap> {
     Api::namespaced(world.cluster.client.clone(), NAMESPACE)
 }
 
 /// Returns the Sync that a ConfigMap belongs to.
-async fn owner(world: &World, name: &str) -> Option<String> {
+async fn owner(world: &SyncWorld, name: &str) -> Option<String> {
     maps(world).get(name).await.unwrap().labels().get("chandler.dev/sync").cloned()
 }
 
 /// Deletes a Sync, which keeps its objects.
-async fn delete_sync(world: &World, name: &str) {
+async fn delete_sync(world: &SyncWorld, name: &str) {
     world.syncs().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-async fn set_paused(world: &World, name: &str, paused: bool) {
+async fn set_paused(world: &SyncWorld, name: &str, paused: bool) {
     let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
     world.clusters().patch(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Waits until the condition `Ready` of a Sync has a message with this text.
-async fn wait_message(world: &World, name: &str, text: &str) {
+async fn wait_message(world: &SyncWorld, name: &str, text: &str) {
     eventually(&format!("Sync {name} reports {text}"), || async {
         let status = world.syncs().get(name).await.unwrap().status?;
         ready_message(&status).contains(text).then_some(())
@@ -51,7 +52,7 @@ async fn wait_message(world: &World, name: &str, text: &str) {
 
 #[tokio::test]
 async fn syncs_wait_for_others_and_respect_what_is_not_theirs() {
-    let world = Box::pin(World::new("sync-several")).await;
+    let world = Box::pin(SyncWorld::new("sync-several")).await;
     let _manager = world.start_manager();
     Box::pin(dependencies(&world)).await;
     Box::pin(one_object_in_two_folders(&world)).await;
@@ -61,7 +62,7 @@ async fn syncs_wait_for_others_and_respect_what_is_not_theirs() {
 }
 
 /// A Sync is applied after those that it depends on, at the same revision.
-async fn dependencies(world: &World) {
+async fn dependencies(world: &SyncWorld) {
     let files = |base: String, apps: &str| [("base/a.yaml", base), ("apps/b.yaml", map("b", apps))];
     let first = world.push(&files(map("a", "one"), "one")).await;
     let apps = json!({"source": folder("apps"), "dependsOn": ["base"]});
@@ -101,7 +102,7 @@ async fn dependencies(world: &World) {
 }
 
 /// The older Sync keeps an object that two folders contain. What another Sync has taken over is not deleted.
-async fn one_object_in_two_folders(world: &World) {
+async fn one_object_in_two_folders(world: &SyncWorld) {
     let (x, blue) = (|by: &str| map("x", by), cluster("blue"));
     let files = |older: &[String], younger: &[String]| {
         let older = [vec![map("old", "one")], older.to_vec()].concat();
@@ -144,7 +145,7 @@ async fn one_object_in_two_folders(world: &World) {
 }
 
 /// A Sync whose folder contained itself, its Source and its account deletes none of them.
-async fn own_objects(world: &World) {
+async fn own_objects(world: &SyncWorld) {
     let own = [
         ("Source", "chandler.dev/v1alpha1", "git", json!({"interval": "1s"})),
         ("Sync", "chandler.dev/v1alpha1", "own", json!({"serviceAccountName": "deployer"})),
@@ -184,7 +185,7 @@ async fn own_objects(world: &World) {
 }
 
 /// A paused Cluster is neither written nor deleted. The Sync continues when it is not paused any more.
-async fn paused_clusters(world: &World) {
+async fn paused_clusters(world: &SyncWorld) {
     let green = |region: &str| {
         format!(
             "apiVersion: {CAPI}\nkind: Cluster\nmetadata: {{name: green, labels: {{region: {region}}}}}\n\
@@ -224,7 +225,7 @@ async fn paused_clusters(world: &World) {
 }
 
 /// Objects that Flux has applied are taken over as the guide says.
-async fn objects_of_flux(world: &World) {
+async fn objects_of_flux(world: &SyncWorld) {
     let applied = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "f", "labels": {"kustomize.toolkit.fluxcd.io/name": "apps"}},

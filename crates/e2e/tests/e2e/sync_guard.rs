@@ -1,11 +1,12 @@
 //! The prune guard of Syncs: whatever happens to a repository, no Cluster is deleted unless a user has confirmed it.
 
 use chandler_api::extensions::{Source, SyncStatus};
-use chandler_e2e::wait::eventually;
+use chandler_e2e::{
+    sync_world::{CAPI, NAMESPACE, SyncWorld, cluster, map, ready_message},
+    wait::eventually,
+};
 use kube::Api;
 use serde_json::json;
-
-use crate::sync::{CAPI, NAMESPACE, World, cluster, map, ready_message};
 
 type Files = Vec<(&'static str, String)>;
 
@@ -33,12 +34,12 @@ fn many(count: usize) -> Files {
     good().into_iter().chain([("clusters/extra.yaml", map("extra", "one"))]).chain(maps).collect()
 }
 
-async fn assert_kept(world: &World, what: &str) {
+async fn assert_kept(world: &SyncWorld, what: &str) {
     assert!(world.cluster_exists("blue").await && world.value("a").await.is_some(), "{what}");
 }
 
 /// Pushes files and waits until they are applied. Returns the status.
-async fn push_applied(world: &World, files: &[(&str, String)]) -> SyncStatus {
+async fn push_applied(world: &SyncWorld, files: &[(&str, String)]) -> SyncStatus {
     let revision = world.push(files).await;
     world.wait("Ready", "Applied", Some(&revision)).await
 }
@@ -49,7 +50,7 @@ fn reasons(status: &SyncStatus) -> Vec<&str> {
 
 #[tokio::test]
 async fn no_state_of_the_repository_deletes_a_cluster() {
-    let mut world = Box::pin(World::new("sync-guard")).await;
+    let mut world = Box::pin(SyncWorld::new("sync-guard")).await;
     let manager = world.start_manager();
     let first = world.push(&good()).await;
     world.apply_sync(&json!({})).await;
@@ -72,7 +73,7 @@ async fn no_state_of_the_repository_deletes_a_cluster() {
 }
 
 /// Deleted, renamed, empty and half-written folders.
-async fn folders(world: &World) {
+async fn folders(world: &SyncWorld) {
     let renamed: Files = vec![("other/a.yaml", map("a", "one")), ("other/b.yaml", cluster("blue"))];
     let half = cluster("blue")[..60].to_owned();
     let empty = [vec![("clusters/kustomization.yaml", "namePrefix: built-\n".to_owned())], good()].concat();
@@ -101,7 +102,7 @@ async fn folders(world: &World) {
 }
 
 /// A force-push, a branch that is reset, and the loss of many objects.
-async fn branches(world: &World, first: &str) {
+async fn branches(world: &SyncWorld, first: &str) {
     world.tree.git(&["reset", "--quiet", "--hard", first]).await.unwrap();
     let status = push_applied(world, &[("clusters/a.yaml", map("a", "forced"))]).await;
     assert_eq!(reasons(&status), ["ProtectedKind"]);
@@ -125,7 +126,7 @@ async fn branches(world: &World, first: &str) {
 }
 
 /// The Sync names another folder.
-async fn other_folder(world: &World) {
+async fn other_folder(world: &SyncWorld) {
     let files = [many(6), vec![("other/a.yaml", map("a", "other"))]].concat();
     let revision = push_applied(world, &files).await.revision.unwrap();
     let source = json!({"sourceRef": {"name": "git"}, "path": "other"});
@@ -141,7 +142,7 @@ async fn other_folder(world: &World) {
 }
 
 /// The server answers that the repository does not exist.
-async fn missing_repository(world: &World) {
+async fn missing_repository(world: &SyncWorld) {
     let sources: Api<Source> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
     let (path, gone) = (world.served.join("clusters.git"), world.served.join("gone.git"));
     std::fs::rename(&path, &gone).unwrap();
@@ -161,7 +162,7 @@ async fn missing_repository(world: &World) {
 }
 
 /// Only the objects that are named for this revision are deleted.
-async fn confirmation(world: &World) {
+async fn confirmation(world: &SyncWorld) {
     let status = push_applied(world, &[("clusters/a.yaml", map("a", "one"))]).await;
     assert_kept(world, "no confirmation").await;
     let object = json!({"apiVersion": CAPI, "kind": "Cluster", "namespace": NAMESPACE, "name": "blue"});

@@ -8,19 +8,15 @@ use flate2::read::MultiGzDecoder;
 use tar::EntryType;
 
 use super::{ArchiveError, MAX_UNPACKED, Totals, pax_name, read_header, validated_name};
-use crate::limits::TreeLimits;
+use crate::limits::{TreeBudget, TreeLimitExceeded, TreeLimits};
 
 /// The files of an archive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FilesError {
     #[error("its archive is not used: {0}")]
     Archive(#[from] ArchiveError),
-    #[error("its files up to {path:?} have more than {limit} bytes; add large folders to spec.ignore")]
-    TooLarge { path: String, limit: u64 },
-    #[error("it has more than {limit} files and folders")]
-    TooManyEntries { limit: usize },
-    #[error("{path} is nested more than {limit} folders deep")]
-    TooDeep { path: String, limit: usize },
+    #[error(transparent)]
+    Limit(#[from] TreeLimitExceeded),
     #[error("it contains {path} twice")]
     Twice { path: String },
 }
@@ -47,11 +43,9 @@ pub(crate) fn read_files(
 ) -> Result<ArchivedFiles, FilesError> {
     let mut reader = FilesReader {
         totals: Totals { bytes: 0, files: 0, packed },
-        limits,
+        budget: TreeBudget::new(limits),
         ignore,
         found: ArchivedFiles::default(),
-        entries: 0,
-        bytes: 0,
     };
     // Limits headers and padding, too: they take time, even if they do not take memory.
     let unpacked = MultiGzDecoder::new(archive).take(2 * MAX_UNPACKED);
@@ -90,11 +84,10 @@ pub(crate) fn read_files(
 struct FilesReader<'a> {
     /// Everything that was read, including what is left out.
     totals: Totals,
-    limits: TreeLimits,
+    /// Everything that is not left out.
+    budget: TreeBudget,
     ignore: &'a Ignore,
     found: ArchivedFiles,
-    entries: usize,
-    bytes: u64,
 }
 
 impl FilesReader<'_> {
@@ -111,22 +104,13 @@ impl FilesReader<'_> {
         if path.is_empty() || self.is_ignored(&parts) {
             return Ok(());
         }
-        self.entries += 1;
-        let TreeLimits { bytes, entries, depth } = self.limits;
-        if self.entries > entries {
-            return Err(FilesError::TooManyEntries { limit: entries });
-        }
-        if parts.len() > depth + 1 {
-            return Err(FilesError::TooDeep { path, limit: depth });
-        }
+        self.budget.add_entry()?;
+        self.budget.check_depth(&path, parts.len() - 1)?;
         match kind {
             EntryType::Symlink => self.found.links.push(path),
             // Old archives mark folders only by a slash at the end of the name.
             EntryType::Regular if !name.ends_with('/') => {
-                self.bytes += size;
-                if self.bytes > bytes {
-                    return Err(FilesError::TooLarge { path, limit: bytes });
-                }
+                self.budget.add_bytes(&path, size)?;
                 let mut data = Vec::new();
                 content.read_to_end(&mut data)?;
                 if self.found.files.insert(path.clone(), data.into()).is_some() {

@@ -1,6 +1,6 @@
 //! A fetched commit: its description, its files, and what is needed to verify its signatures.
 
-use chandler_core::source::{CommitRecord, SelectedTag, VerificationMode, commit_record};
+use chandler_core::source::{SelectedTag, SourceRevisionRecord, VerificationMode, revision_record};
 use gix_hash::{Kind as HashKind, ObjectId};
 use gix_object::{CommitRef, CommitRefIter, Kind, TagRef, TagRefIter};
 
@@ -10,7 +10,7 @@ use crate::{SourceError, SourceTree};
 /// A fetched commit.
 #[derive(Clone, Debug)]
 pub struct GitCommit {
-    pub record: CommitRecord,
+    pub record: SourceRevisionRecord,
     pub tree: SourceTree,
     /// What was left out of the files. Empty if nothing was.
     pub remarks: String,
@@ -38,7 +38,7 @@ impl AsRef<SourceTree> for GitCommit {
 
 impl GitCommit {
     pub(super) fn read(objects: &mut Objects, fetch: &Fetch) -> Result<Self, SourceError> {
-        let id = fetch.id(&fetch.selected.commit)?;
+        let id = fetch.id(&fetch.selected.id)?;
         let tag = match &fetch.selected.tag {
             Some(tag) => Some(read_tag(objects, fetch, tag, id)?),
             None => None,
@@ -49,7 +49,7 @@ impl GitCommit {
         let author = commit.author().map(|author| format!("{} <{}>", author.name, author.email));
         let seconds = commit.committer().map_or(0, |committer| committer.seconds());
         let message = commit.message.to_string();
-        let record = commit_record(&fetch.selected.commit, &author.unwrap_or_default(), &message, seconds);
+        let record = revision_record(&fetch.selected.id, &author.unwrap_or_default(), &message, seconds);
         let root = commit.tree();
         drop(commit);
         let (files, remarks) = tree_reader::read(objects, fetch, root)?;

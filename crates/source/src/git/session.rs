@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedCommit};
+use chandler_core::source::{Ignore, RemoteRef, RemoteRefs, SelectedRevision};
 use gix_error::{ErrorExt as _, message};
 use gix_hash::{Kind, ObjectId};
 use gix_object::bstr::BString;
@@ -69,7 +69,7 @@ fn remote_ref(one: Ref) -> Option<RemoteRef> {
 /// Fetches one commit.
 pub(super) struct Fetch {
     pub remote: Remote,
-    pub selected: SelectedCommit,
+    pub selected: SelectedRevision,
     pub ignore: Ignore,
     pub limits: GitLimits,
     pub tree: TreeLimits,
@@ -80,7 +80,7 @@ pub(super) struct Fetch {
 
 impl Fetch {
     pub fn run(self) -> Result<GitCommit, SourceError> {
-        let wanted = self.selected.tag.as_ref().map_or(&self.selected.commit, |tag| &tag.id);
+        let wanted = self.selected.tag.as_ref().map_or(&self.selected.id, |tag| &tag.id);
         let wanted = self.id(wanted)?;
         let pack = self.receive(wanted)?;
         let bundle = Bundle::at(pack, Kind::Sha1).map_err(|error| self.connection().error(&error))?;
@@ -101,7 +101,7 @@ impl Fetch {
     pub fn unusable(&self, reason: impl Into<String>) -> SourceError {
         SourceError::UnusableRevision {
             url: self.connection().url.to_string(),
-            revision: self.selected.commit.clone(),
+            revision: self.selected.id.clone(),
             reason: reason.into(),
         }
     }

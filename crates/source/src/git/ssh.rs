@@ -18,6 +18,7 @@ use russh::{
     client::{self, ChannelOpenHandle, Handle, Msg, Session},
     keys::{HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate},
 };
+use tokio::net::TcpStream;
 
 pub(super) use self::address::SshAddress;
 use self::{
@@ -79,16 +80,26 @@ impl SshRemote {
     ) -> Result<(Handle<HostKeyCheck>, Channel<Msg>), SourceError> {
         let limits = &self.http.limits;
         let connection = &self.connection;
-        let mut session = connection.within(limits.connect_timeout, self.connect(host_keys)).await?;
+        let stream = connection.within(limits.connect_timeout, self.connect()).await?;
+        // A slow connection leaves the handshake its time.
+        let handshake = self.handshake(stream, host_keys);
+        let mut session = connection.within(limits.connect_timeout, handshake).await?;
         connection.within(limits.read_timeout, self.authenticate(&mut session, identity)).await?;
         let channel = connection.within(limits.read_timeout, self.execute(&session)).await?;
         Ok((session, channel))
     }
 
-    /// Connects, and checks the key of the server.
-    async fn connect(&self, host_keys: HostKeys) -> Result<Handle<HostKeyCheck>, SourceError> {
+    async fn connect(&self) -> Result<TcpStream, SourceError> {
         let SshAddress { host, port, .. } = &self.address;
-        let stream = self.http.connect_tcp(&self.connection.url, host, *port).await?;
+        self.http.connect_tcp(&self.connection.url, host, *port).await
+    }
+
+    /// Agrees on encryption, and checks the key of the server.
+    async fn handshake(
+        &self,
+        stream: TcpStream,
+        host_keys: HostKeys,
+    ) -> Result<Handle<HostKeyCheck>, SourceError> {
         let stream = ExpiringStream::new(stream, self.connection.deadline.at() + GRACE);
         let config = client::Config {
             client_id: SshId::Standard(Cow::Borrowed("SSH-2.0-chandler")),

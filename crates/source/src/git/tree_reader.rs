@@ -7,7 +7,11 @@ use gix_hash::{Kind as HashKind, ObjectId};
 use gix_object::{Kind, TreeRefIter, tree::EntryKind};
 
 use super::{objects::Objects, session::Fetch};
-use crate::{SourceError, tree::link_remarks};
+use crate::{
+    SourceError,
+    limits::{TreeBudget, TreeLimitExceeded},
+    tree::link_remarks,
+};
 
 /// The first line of a file of Git LFS, which stands for a file elsewhere.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -18,8 +22,8 @@ pub(super) fn read(
     fetch: &Fetch,
     root: ObjectId,
 ) -> Result<(BTreeMap<String, Bytes>, String), SourceError> {
-    let mut reader =
-        TreeReader { objects, fetch, files: BTreeMap::new(), bytes: 0, entries: 0, links: Vec::new() };
+    let budget = TreeBudget::new(fetch.tree);
+    let mut reader = TreeReader { objects, fetch, files: BTreeMap::new(), budget, links: Vec::new() };
     reader.folder(root, "", 0)?;
     Ok((reader.files, link_remarks(&reader.links)))
 }
@@ -34,17 +38,13 @@ struct TreeReader<'a> {
     objects: &'a mut Objects,
     fetch: &'a Fetch,
     files: BTreeMap<String, Bytes>,
-    bytes: u64,
-    entries: usize,
+    budget: TreeBudget,
     links: Vec<String>,
 }
 
 impl TreeReader<'_> {
     fn folder(&mut self, id: ObjectId, path: &str, depth: usize) -> Result<(), SourceError> {
-        let limit = self.fetch.tree.depth;
-        if depth > limit {
-            return Err(self.unusable(format!("{path} is nested more than {limit} folders deep")));
-        }
+        self.budget.check_depth(path, depth).map_err(|error| self.exceeded(&error))?;
         for entry in self.entries(id, path)? {
             if self.fetch.interrupt.load(Ordering::Relaxed) {
                 return Err(self.unusable("reading its files was interrupted"));
@@ -78,11 +78,7 @@ impl TreeReader<'_> {
         let mut entries = Vec::new();
         for entry in TreeRefIter::from_bytes(data, HashKind::Sha1) {
             let entry = entry.map_err(|error| invalid(&error))?;
-            self.entries += 1;
-            if self.entries > fetch.tree.entries {
-                let limit = fetch.tree.entries;
-                return Err(fetch.unusable(format!("it has more than {limit} files and folders")));
-            }
+            self.budget.add_entry().map_err(|error| fetch.unusable(error.to_string()))?;
             let name = safe_name(entry.filename).ok_or_else(|| {
                 fetch.unusable(format!(
                     "{folder:?} contains the name {:?}, which is not allowed",
@@ -98,10 +94,8 @@ impl TreeReader<'_> {
     }
 
     fn file(&mut self, id: ObjectId, path: &str) -> Result<(), SourceError> {
-        self.bytes += self.check_size(id, path)?;
-        if self.bytes > self.fetch.tree.bytes {
-            return Err(self.too_large(path));
-        }
+        let size = self.check_size(id, path)?;
+        self.budget.add_bytes(path, size).map_err(|error| self.exceeded(&error))?;
         let unreadable = |why: &str| self.fetch.unusable(format!("the file {path} cannot be read: {why}"));
         let found = self.objects.read(&id).map_err(|error| unreadable(&error.to_string()))?;
         let Some((Kind::Blob, data)) = found else { return Err(unreadable("the server did not send it")) };
@@ -121,14 +115,12 @@ impl TreeReader<'_> {
     fn check_size(&mut self, id: ObjectId, path: &str) -> Result<u64, SourceError> {
         let size = self.objects.size(&id).map_err(|error| self.fetch.connection().error(&error))?;
         let size = size.ok_or_else(|| self.unusable(format!("the server did not send {path:?}")))?;
-        if size > self.fetch.tree.bytes { Err(self.too_large(path)) } else { Ok(size) }
+        self.budget.check_size(path, size).map_err(|error| self.exceeded(&error))?;
+        Ok(size)
     }
 
-    fn too_large(&self, path: &str) -> SourceError {
-        let limit = self.fetch.tree.bytes;
-        self.unusable(format!(
-            "its files up to {path:?} have more than {limit} bytes; add large folders to spec.ignore"
-        ))
+    fn exceeded(&self, limit: &TreeLimitExceeded) -> SourceError {
+        self.unusable(limit.to_string())
     }
 
     fn unusable(&self, reason: impl Into<String>) -> SourceError {

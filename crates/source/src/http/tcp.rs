@@ -1,7 +1,9 @@
 //! Connections without TLS, for protocols that bring their own encryption.
 
+use std::{io, net::SocketAddr, time::Duration};
+
 use reqwest::Url;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 
 use super::{HttpClient, resolver::resolve};
 use crate::{SourceError, addresses::RefusedAddress};
@@ -19,8 +21,62 @@ impl HttpClient {
                 None => failed(error.to_string()),
             }
         })?;
-        let stream = TcpStream::connect(&*addresses).await.map_err(|error| failed(error.to_string()))?;
+        let stream = connect_first(&addresses, self.limits.connect_timeout).await;
+        let stream = stream.map_err(|error| failed(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
         Ok(stream)
+    }
+}
+
+/// Connects to the first address that accepts. Each gets an equal part of the time, so that one that does not answer leaves
+/// some for the others.
+async fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let part = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::other("the host has no address");
+    for address in addresses {
+        match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => {
+                let reason = format!("{address} did not accept a connection within {part:?}");
+                last = io::Error::new(io::ErrorKind::TimedOut, reason);
+            }
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(200);
+
+    /// Returns a listener that does not answer any more, because its queue is full, and the connections in the queue.
+    async fn silent() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(connected) = timeout(MOMENT, TcpStream::connect(address)).await {
+            waiting.push(connected.unwrap());
+            assert!(waiting.len() < 100, "the queue does not fill up");
+        }
+        (listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_others() {
+        let (dead, _waiting) = silent().await;
+        let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (dead, alive) = (dead.local_addr().unwrap(), alive.local_addr().unwrap());
+        let connected = connect_first(&[dead, alive], 2 * MOMENT).await.unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), alive);
+        let failed = connect_first(&[dead], MOMENT).await.unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+        assert!(connect_first(&[], MOMENT).await.is_err());
     }
 }

@@ -10,15 +10,16 @@ use std::{
 use chandler_core::{
     digest::Digest,
     release::PackageReference,
-    source::{CommitRecord, Ignore, artifact_record},
+    source::{Ignore, SourceRevisionRecord, artifact_record},
 };
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
 
 use super::{CHART_LAYER, Layer, Manifest, Registries, repository_url};
 use crate::{
-    Access, SourceError, SourceTree, archive::read_files, shared_fetches::SharedFetches,
-    single_flight::SingleFlightCache, tree::link_remarks,
+    Access, SourceError, SourceTree, access_digest::AccessDigest, archive::read_files,
+    namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
+    tree::link_remarks,
 };
 
 const FLUX_LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
@@ -26,12 +27,14 @@ const FLUX_LAYER: &str = "application/vnd.cncf.flux.content.v1.tar+gzip";
 const ARCHIVES: [&str; 2] = ["tar+gzip", "tar.gzip"];
 /// How long a manifest or a list of tags can be used by callers that accept one of that age.
 const TTL: Duration = Duration::from_hours(1);
+/// Number of repositories whose tags are listed at the same time. It limits memory. Namespaces share it fairly.
+const CONCURRENT_LISTS: usize = 16;
 
 /// An artifact in a registry.
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// The digest of its manifest, and what its annotations say.
-    pub record: CommitRecord,
+    pub record: SourceRevisionRecord,
     pub(crate) digest: Digest,
     pub(crate) base_url: Url,
     layer: Layer,
@@ -52,12 +55,17 @@ impl AsRef<SourceTree> for ArtifactFiles {
 }
 
 /// The repository, a tag or digest, and the access.
-type ArtifactKey = (Url, String, Access);
+type ArtifactKey = (Url, String, AccessDigest);
 /// The repository, the digest of the manifest, the patterns of files to leave out, and the access.
-type FilesKey = (Url, Digest, Vec<String>, Access);
+type FilesKey = (Url, Digest, Vec<String>, AccessDigest);
 
 /// Memory for lists of tags.
 const TAGS_CACHE_BYTES: usize = 16 << 20;
+
+/// Returns the approximate size of a key in memory.
+fn key_size((url, _): &(Url, AccessDigest)) -> usize {
+    url.as_str().len()
+}
 
 /// Returns the approximate size of a list of tags in memory.
 fn tags_size(tags: &Arc<Vec<String>>) -> usize {
@@ -68,16 +76,18 @@ fn tags_size(tags: &Arc<Vec<String>>) -> usize {
 #[derive(Debug)]
 pub(super) struct Artifacts {
     manifests: SingleFlightCache<ArtifactKey, Arc<Artifact>>,
-    tags: SingleFlightCache<(Url, Access), Arc<Vec<String>>>,
+    tags: SingleFlightCache<(Url, AccessDigest), Arc<Vec<String>>>,
     files: SharedFetches<FilesKey, ArtifactFiles>,
+    permits: NamespaceSemaphore,
 }
 
 impl Artifacts {
     pub fn new() -> Self {
         Self {
             manifests: SingleFlightCache::new(TTL),
-            tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, tags_size),
+            tags: SingleFlightCache::with_size_limit(TTL, TAGS_CACHE_BYTES, key_size, tags_size),
             files: SharedFetches::new(),
+            permits: NamespaceSemaphore::new(CONCURRENT_LISTS),
         }
     }
 }
@@ -92,7 +102,7 @@ impl Registries {
         max_age: Duration,
     ) -> Result<Arc<Artifact>, SourceError> {
         let base_url = artifact_url(url)?;
-        let key = (base_url.clone(), reference.to_owned(), access.clone());
+        let key = (base_url.clone(), reference.to_owned(), AccessDigest::from(access));
         let read = |_| self.read_artifact(&base_url, url, reference, access);
         self.artifacts.manifests.get_with_max_age(max_age, key, read).await
     }
@@ -131,16 +141,18 @@ impl Registries {
         Ok(Arc::new(Artifact { record, digest, base_url: base_url.clone(), layer }))
     }
 
-    /// Returns the tags of a repository, unless a list that is not older than `max_age` is known.
+    /// For a namespace, returns the tags of a repository, unless a list that is not older than `max_age` is known.
     pub async fn artifact_tags(
         &self,
         url: &str,
         access: &Access,
         max_age: Duration,
+        namespace: &str,
     ) -> Result<Arc<Vec<String>>, SourceError> {
         let base_url = artifact_url(url)?;
-        let key = (base_url.clone(), access.clone());
+        let key = (base_url.clone(), AccessDigest::from(access));
         let list = |_| async {
+            let _permit = self.artifacts.permits.acquire(namespace).await?;
             let mut session = self.session(&base_url, access)?;
             self.tags(&mut session).await.map(Arc::new)
         };
@@ -156,11 +168,10 @@ impl Registries {
         namespace: &str,
     ) -> Result<Arc<ArtifactFiles>, SourceError> {
         let Artifact { digest, base_url, .. } = artifact;
-        let key = (base_url.clone(), digest.clone(), ignore.to_vec(), access.clone());
-        let read = |slot| async move {
-            let files = self.read_files(artifact, access, ignore).await;
-            drop(slot);
-            files
+        let key = (base_url.clone(), digest.clone(), ignore.to_vec(), AccessDigest::from(access));
+        let read = |permit| async move {
+            let _permit = permit;
+            self.read_files(artifact, access, ignore).await
         };
         self.artifacts.files.get(namespace, key, read).await
     }

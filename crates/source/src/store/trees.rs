@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use chandler_core::{digest::Digest, source::CommitRecord};
+use chandler_core::{digest::Digest, source::SourceRevisionRecord};
 use serde::{Deserialize, Serialize};
 use tempfile::{NamedTempFile, TempDir};
 
@@ -38,8 +38,9 @@ pub struct StoredRevision {
     /// Digest of the fields of the Source that decide about the content.
     pub content_key: String,
     /// Digest of the keys that the signatures were verified with. `None` if none were required.
-    pub keys: Option<String>,
-    pub commit: CommitRecord,
+    #[serde(rename = "keys")]
+    pub verified_with: Option<String>,
+    pub commit: SourceRevisionRecord,
     /// Id of the annotated tag that the Source asked for.
     pub tag: Option<String>,
     pub verified_by: Option<String>,
@@ -215,8 +216,8 @@ mod tests {
         StoredRevision {
             namespace: "team".to_owned(),
             content_key: "sha256:spec".to_owned(),
-            keys: None,
-            commit: CommitRecord { id: id.to_owned(), ..CommitRecord::default() },
+            verified_with: None,
+            commit: SourceRevisionRecord { id: id.to_owned(), ..SourceRevisionRecord::default() },
             tag: None,
             verified_by: Some("anna".to_owned()),
             remarks: String::new(),

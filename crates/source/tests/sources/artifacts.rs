@@ -114,7 +114,7 @@ async fn artifacts_are_fetched_by_tag_and_digest() {
         let paths: Vec<_> = files.tree.files.keys().map(String::as_str).collect();
         assert_eq!(paths, ["apps/a.yaml"], "{reference}");
     }
-    let tags = packages.artifact_tags(&url, &access, Duration::ZERO).await.unwrap();
+    let tags = packages.artifact_tags(&url, &access, Duration::ZERO, "team").await.unwrap();
     assert_eq!(*tags, ["latest", "v1.0.0"]);
     let second =
         registry.push("application/vnd.oci.image.layer.v1.tar+gzip", &archive(&[("b.yaml", "b: 1")]));

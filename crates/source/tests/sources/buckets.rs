@@ -71,7 +71,7 @@ async fn fetch(
     ignore: &[&str],
 ) -> Result<Arc<SourceTree>, SourceError> {
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
-    let objects = packages.bucket_objects(bucket, access, &ignore, Duration::ZERO).await?;
+    let objects = packages.bucket_objects(bucket, access, &ignore, Duration::ZERO, "team").await?;
     packages.bucket_files(&objects, access, "team").await
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::Failure,
-    source::{SelectedCommit, select_commit},
+    source::{SelectedRevision, select_commit},
 };
 use chandler_sandbox::{
     git_server::{GitServer, WorkTree},
@@ -221,7 +221,7 @@ async fn callers_share_requests() {
     assert!(lists.iter().all(|listed| listed.as_ref().is_ok_and(|refs| !refs.0.is_empty())));
     assert_eq!(server.requests()["ls-refs"], 1);
     let commit = lists[0].as_ref().unwrap().0[0].commit.clone();
-    let selected = SelectedCommit { commit, tag: None };
+    let selected = SelectedRevision { id: commit, tag: None };
     let request =
         GitRequest { namespace: "team", url: &url, access: &access, selected: &selected, ignore: &[] };
     let commits = join_all((0..50).map(|_| packages.git_commit(request))).await;

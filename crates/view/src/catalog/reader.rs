@@ -72,7 +72,7 @@ impl CatalogReader {
         request: CatalogRequest<'_>,
     ) -> Result<Catalog, Failure> {
         let source = self.source(namespace, folder).await?;
-        let tree = fetch_source(&self.client, &self.packages, &source).await?;
+        let tree = Arc::new(fetch_source(&self.client, &self.packages, &source).await?);
         read_folder(&self.packages, request, &tree, folder.path.as_deref()).await
     }
 

@@ -1,6 +1,8 @@
 //! Sources as commands show them. Pure.
 
-use chandler_api::extensions::{CommitRecord, RevisionCount, Source, SourceRef, SourceRevision, SyncObject};
+use chandler_api::extensions::{
+    RevisionCount, Source, SourceRef, SourceRevision, SourceRevisionRecord, SyncObject,
+};
 use chandler_core::{conditions, extension::namespace_of, source::Origin};
 use kube::ResourceExt as _;
 use serde::Serialize;
@@ -29,7 +31,7 @@ pub struct SourceView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub commit: Option<CommitRecord>,
+    pub commit: Option<SourceRevisionRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified_by: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

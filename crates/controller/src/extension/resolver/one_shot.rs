@@ -55,11 +55,8 @@ pub struct OneShotResolver {
 impl OneShotResolver {
     pub fn new(client: Client, platform: Platform, packages: Arc<Packages>, listed: Listed) -> Self {
         let Listed { instances, releases, extensions, catalogs } = listed;
-        let catalogs = NamedCatalogs {
-            client: client.clone(),
-            catalogs: Catalogs::listed(catalogs, packages.clone()),
-            platform: platform.namespace.clone(),
-        };
+        let catalogs = Catalogs::listed(catalogs, packages.clone());
+        let catalogs = NamedCatalogs::new(client.clone(), catalogs, platform.namespace.clone());
         let registry = ExtensionRegistry::default();
         let extensions: HashMap<_, _> = extensions
             .into_iter()

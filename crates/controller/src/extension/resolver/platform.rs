@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use semver::Version;
 
-use crate::sync::RwLock;
+use crate::locks::RwLock;
 
 /// The platform. Clones share the version.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@ use chandler_source::{PackageValues, Packages};
 
 use super::Layers;
 use crate::{
+    locks::{Mutex, MutexGuard},
     queue::outside_of_limit,
     release::NamedCatalogs,
     sources::SourcePackages,
-    sync::{Mutex, MutexGuard},
 };
 
 /// Number of cached results. A fleet needs a few per extension.

@@ -5,24 +5,24 @@ use std::time::Duration;
 use chandler_api::extensions::OciArtifact;
 use chandler_core::{
     failure::Failure,
-    source::{ArtifactSelector, SelectedCommit, content_key, select_tag},
+    source::{ArtifactSelector, SelectedRevision, content_key, select_tag},
 };
 use chandler_source::{Access, Artifact, SourceTree, StoredRevision};
 
-use super::{Current, Revision, known, stored_for};
+use super::{FetchResult, RevisionFetcher, known, stored_for};
 use crate::{catalog::required_signers, queue::outside_of_limit};
 
-impl Revision<'_> {
+impl RevisionFetcher<'_> {
     pub(super) async fn current_artifact(
         &self,
         oci: &OciArtifact,
         max_age: Duration,
-    ) -> Result<Current, Failure> {
+    ) -> Result<FetchResult, Failure> {
         let access = self.artifact_access(oci).await?;
         let signers = self.packages.artifact_signers(&oci.url, &access)?;
         let reference = self.reference(oci, &access, max_age).await?;
-        let selected = |digest: &str| SelectedCommit { commit: digest.to_owned(), tag: None };
-        let find = |selected: &SelectedCommit| {
+        let selected = |digest: &str| SelectedRevision { id: digest.to_owned(), tag: None };
+        let find = |selected: &SelectedRevision| {
             self.stored().filter(|stored| stored_for(stored).is_current(selected, signers.as_deref()))
         };
         // What a digest names never changes, so that the registry need not be asked.
@@ -54,7 +54,7 @@ impl Revision<'_> {
         let stored = StoredRevision {
             namespace,
             content_key: content_key(spec).as_str().to_owned(),
-            keys: signers.map(str::to_owned),
+            verified_with: signers.map(str::to_owned),
             commit: artifact.record.clone(),
             tag: None,
             verified_by: verified_by(oci, signers),
@@ -86,7 +86,9 @@ impl Revision<'_> {
         match ArtifactSelector::of(oci) {
             ArtifactSelector::Digest(text) | ArtifactSelector::Tag(text) => Ok(text.to_owned()),
             ArtifactSelector::Range(range) => {
-                let tags = outside_of_limit(self.packages.artifact_tags(&oci.url, access, max_age)).await?;
+                let namespace = self.namespace();
+                let tags = self.packages.artifact_tags(&oci.url, access, max_age, &namespace);
+                let tags = outside_of_limit(tags).await?;
                 select_tag(oci, range, &tags).map(str::to_owned)
             }
         }

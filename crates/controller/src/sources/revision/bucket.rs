@@ -5,24 +5,25 @@ use std::time::Duration;
 use chandler_api::extensions::Bucket;
 use chandler_core::{
     failure::Failure,
-    source::{SelectedCommit, content_key},
+    source::{SelectedRevision, content_key},
 };
 use chandler_source::{Access, BucketObjects, SourceTree, StoredRevision};
 
-use super::{Current, Revision, known, stored_for};
+use super::{FetchResult, RevisionFetcher, known, stored_for};
 use crate::queue::outside_of_limit;
 
-impl Revision<'_> {
+impl RevisionFetcher<'_> {
     pub(super) async fn current_bucket(
         &self,
         bucket: &Bucket,
         max_age: Duration,
-    ) -> Result<Current, Failure> {
+    ) -> Result<FetchResult, Failure> {
         let access = self.access().await?;
         let spec = &self.source.spec;
-        let listed =
-            outside_of_limit(self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age)).await?;
-        let selected = SelectedCommit { commit: listed.record.id.clone(), tag: None };
+        let namespace = self.namespace();
+        let listed = self.packages.bucket_objects(bucket, &access, &spec.ignore, max_age, &namespace);
+        let listed = outside_of_limit(listed).await?;
+        let selected = SelectedRevision { id: listed.record.id.clone(), tag: None };
         if let Some(stored) = self.stored().filter(|stored| stored_for(stored).is_current(&selected, None)) {
             return Ok(known(stored));
         }
@@ -40,7 +41,7 @@ impl Revision<'_> {
         let stored = StoredRevision {
             namespace,
             content_key: content_key(&self.source.spec).as_str().to_owned(),
-            keys: None,
+            verified_with: None,
             commit: listed.record.clone(),
             tag: None,
             verified_by: None,

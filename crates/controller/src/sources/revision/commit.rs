@@ -5,20 +5,20 @@ use std::time::Duration;
 use chandler_api::extensions::GitRepository;
 use chandler_core::{
     failure::{Category, Failure},
-    source::{RemoteRefs, SelectedCommit, content_key, pinned_commit, select_commit},
+    source::{RemoteRefs, SelectedRevision, content_key, pinned_commit, select_commit},
 };
 use chandler_source::{Access, GitKeys, GitRequest, SourceTree, StoredRevision};
 
-use super::{Current, Revision, known, stored_for};
+use super::{FetchResult, RevisionFetcher, known, stored_for};
 use crate::{catalog::public_keys, queue::outside_of_limit};
 
-impl Revision<'_> {
+impl RevisionFetcher<'_> {
     pub(super) async fn current_commit(
         &self,
         git: &GitRepository,
         max_age: Duration,
         on_refs: impl FnOnce(&RemoteRefs),
-    ) -> Result<Current, Failure> {
+    ) -> Result<FetchResult, Failure> {
         let keys = self.keys(git).await?;
         let access = self.access().await?;
         let selected = if let Some(pinned) = pinned_commit(git) {
@@ -60,7 +60,7 @@ impl Revision<'_> {
         &self,
         git: &GitRepository,
         access: &Access,
-        selected: &SelectedCommit,
+        selected: &SelectedRevision,
         keys: Option<&GitKeys>,
     ) -> Result<(StoredRevision, SourceTree), Failure> {
         let spec = &self.source.spec;
@@ -75,7 +75,7 @@ impl Revision<'_> {
         let stored = StoredRevision {
             namespace,
             content_key: content_key(spec).as_str().to_owned(),
-            keys: keys.map(|keys| keys.digest().as_str().to_owned()),
+            verified_with: keys.map(|keys| keys.digest().as_str().to_owned()),
             commit: commit.record.clone(),
             tag: selected.tag.as_ref().map(|tag| tag.id.clone()),
             verified_by,

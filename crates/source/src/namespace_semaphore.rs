@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::fair_share::FairShare;
+use chandler_core::namespace_shares::NamespaceShares;
 use tokio::sync::oneshot;
 
 use crate::SourceError;
@@ -16,14 +16,14 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// A limited number of slots. A namespace with many slow repositories does not keep others waiting.
 #[derive(Debug)]
-pub(crate) struct FairSlots(Arc<Shared>);
+pub(crate) struct NamespaceSemaphore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    share: FairShare,
+    share: NamespaceShares,
     /// In the order of arrival.
     waiting: VecDeque<Waiting>,
 }
@@ -31,24 +31,24 @@ struct State {
 #[derive(Debug)]
 struct Waiting {
     namespace: String,
-    granted: oneshot::Sender<FairSlot>,
+    granted: oneshot::Sender<NamespacePermit>,
 }
 
 /// A slot. It is released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct FairSlot {
+pub(crate) struct NamespacePermit {
     namespace: String,
     shared: Arc<Shared>,
 }
 
-impl FairSlots {
+impl NamespaceSemaphore {
     pub fn new(slots: usize) -> Self {
-        let state = State { share: FairShare::new(slots), waiting: VecDeque::new() };
+        let state = State { share: NamespaceShares::new(slots), waiting: VecDeque::new() };
         Self(Arc::new(Shared(Mutex::new(state))))
     }
 
     /// Waits for a slot, but not for long.
-    pub async fn acquire(&self, namespace: &str) -> Result<FairSlot, SourceError> {
+    pub async fn acquire(&self, namespace: &str) -> Result<NamespacePermit, SourceError> {
         let (granted, slot) = oneshot::channel();
         self.0.lock().waiting.push_back(Waiting { namespace: namespace.to_owned(), granted });
         start_waiting(&self.0);
@@ -77,11 +77,11 @@ impl Shared {
 fn start_waiting(shared: &Arc<Shared>) {
     while let Some(Waiting { namespace, granted }) = shared.start_next() {
         // If the caller has gone away meanwhile, the slot is dropped and thereby released.
-        let _ = granted.send(FairSlot { namespace, shared: shared.clone() });
+        let _ = granted.send(NamespacePermit { namespace, shared: shared.clone() });
     }
 }
 
-impl Drop for FairSlot {
+impl Drop for NamespacePermit {
     fn drop(&mut self) {
         self.shared.lock().share.end(&self.namespace);
         start_waiting(&self.shared);
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_whose_work_hangs_does_not_keep_others_waiting() {
-        let slots = FairSlots::new(4);
+        let slots = NamespaceSemaphore::new(4);
         let mut hanging = Vec::new();
         for _ in 0..3 {
             hanging.push(slots.acquire("slow").await.unwrap());
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_that_go_away_release_their_slot() {
-        let slots = FairSlots::new(1);
+        let slots = NamespaceSemaphore::new(1);
         let first = slots.acquire("a").await.unwrap();
         let mut gone = Box::pin(slots.acquire("b"));
         let mut waiting = Box::pin(slots.acquire("c"));

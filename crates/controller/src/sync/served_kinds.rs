@@ -9,7 +9,7 @@ use chandler_core::{
 };
 use kube::{Client, api::ApiResource, core::GroupVersionKind, discovery};
 
-use super::account::Location;
+use super::impersonated_client::Location;
 use crate::{error::management_category, single_flight::SingleFlight};
 
 /// How long the discovery of a kind is cached.

@@ -8,7 +8,7 @@ use chandler_core::sync::{Live, ObjectId};
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::json;
 
-use crate::{sync::Mutex, watch::Change};
+use crate::{locks::Mutex, watch::Change};
 
 /// What a Sync needs to know about a Cluster at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

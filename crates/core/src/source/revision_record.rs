@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use chandler_api::extensions::CommitRecord;
+use chandler_api::extensions::SourceRevisionRecord;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 const LONGEST: usize = 200;
 
 /// Returns the record of a commit. `seconds` is its time since the Unix epoch; only the first line of `message` is kept.
-pub fn commit_record(id: &str, author: &str, message: &str, seconds: i64) -> CommitRecord {
-    CommitRecord {
+pub fn revision_record(id: &str, author: &str, message: &str, seconds: i64) -> SourceRevisionRecord {
+    SourceRevisionRecord {
         id: id.to_owned(),
         author: clean(author),
         subject: clean(message.trim_start().lines().next().unwrap_or_default()),
@@ -21,7 +21,7 @@ pub fn commit_record(id: &str, author: &str, message: &str, seconds: i64) -> Com
 }
 
 /// Returns the record of an artifact with this digest, from the annotations of its manifest.
-pub fn artifact_record(digest: &str, annotations: &BTreeMap<String, String>) -> CommitRecord {
+pub fn artifact_record(digest: &str, annotations: &BTreeMap<String, String>) -> SourceRevisionRecord {
     let get = |name: &str| {
         let found = annotations.get(&format!("org.opencontainers.image.{name}"));
         found.map(String::as_str).filter(|text| !text.is_empty())
@@ -32,11 +32,11 @@ pub fn artifact_record(digest: &str, annotations: &BTreeMap<String, String>) -> 
     };
     let created = get("created").and_then(|text| text.parse::<Timestamp>().ok());
     let seconds = created.map_or(0, Timestamp::as_second);
-    commit_record(digest, get("authors").unwrap_or_default(), &subject, seconds)
+    revision_record(digest, get("authors").unwrap_or_default(), &subject, seconds)
 }
 
 /// Returns a commit or an artifact in one line, for an Event.
-pub fn summary(commit: &CommitRecord) -> String {
+pub fn summary(commit: &SourceRevisionRecord) -> String {
     let mut text = commit.id.clone();
     if !commit.author.is_empty() {
         text = format!("{text} by {}", commit.author);
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn texts_are_one_line_without_control_characters() {
-        let record = commit_record("c1", "A <a@b>\u{1b}[31m", "\nfix: it\n\nbody", 1_700_000_000);
+        let record = revision_record("c1", "A <a@b>\u{1b}[31m", "\nfix: it\n\nbody", 1_700_000_000);
         assert_eq!((&*record.author, &*record.subject), ("A <a@b>[31m", "fix: it"));
         assert_eq!(record.time.unwrap().0.as_second(), 1_700_000_000);
-        let long = commit_record("c1", "", &"x".repeat(500), 0);
+        let long = revision_record("c1", "", &"x".repeat(500), 0);
         assert_eq!((long.subject.chars().count(), long.time), (201, None));
-        assert!(commit_record("c1", "", "", i64::MAX).time.is_none());
+        assert!(revision_record("c1", "", "", i64::MAX).time.is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     events::Events,
-    sync::Mutex,
+    locks::Mutex,
     watch::{Change, Scope},
 };
 

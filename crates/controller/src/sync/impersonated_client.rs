@@ -60,8 +60,8 @@ pub struct ApplyOptions {
     pub dry_run: bool,
 }
 
-/// A ServiceAccount. Chandler impersonates it in every request.
-pub struct Account {
+/// A client that impersonates a ServiceAccount in every request.
+pub struct ImpersonatedClient {
     pub client: Client,
     pub namespace: String,
     pub name: String,
@@ -69,7 +69,7 @@ pub struct Account {
     pub limit: Arc<Semaphore>,
 }
 
-impl Account {
+impl ImpersonatedClient {
     /// Reads an object. Returns `None` if it does not exist.
     pub async fn get(&self, at: Location<'_>) -> Result<Option<Value>, Failure> {
         match self.send(at, at.request().get(at.name, &GetParams::default())).await {

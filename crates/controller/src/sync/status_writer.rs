@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::SyncContext;
-use crate::{ReconcileError, status, sync::Mutex};
+use crate::{ReconcileError, locks::Mutex, status};
 
 /// The last written status of each Sync, by uid.
 #[derive(Debug, Default)]

@@ -1,17 +1,13 @@
-//! When a catalog or a Source is polled.
+//! When a catalog or a Source is polled, or a Sync is applied.
 
-use std::{str::FromStr as _, time::Duration};
+use std::time::Duration;
 
-use chandler_api::addons::Timeout;
 use jiff::Timestamp;
 
-use crate::{
-    backoff,
-    failure::{Category, Failure},
-    poll::Poll,
-};
+use super::Poll;
+use crate::{backoff, failure::Category};
 
-/// The last poll of a catalog or a Source.
+/// The last poll of a catalog or a Source, or the last time at which a Sync was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastPoll {
     pub generation: Option<i64>,
@@ -20,17 +16,18 @@ pub struct LastPoll {
     pub failures: Option<(u32, Category)>,
 }
 
-/// Returns the poll interval that `spec.interval` asks for.
-pub fn interval(text: &Timeout) -> Result<Duration, Failure> {
-    let text = &text.0;
-    let invalid = |problem: String| {
-        Failure::new(Category::InvalidSpec, format!("spec.interval {problem}; write it like 1h or 30m"))
-    };
-    let interval = kube_core::Duration::from_str(text)
-        .map_err(|error| invalid(format!("{text:?} is invalid: {error}")))?;
-    let negative = interval.is_negative();
-    let positive = Some(Duration::from(interval)).filter(|one| !negative && !one.is_zero());
-    positive.ok_or_else(|| invalid(format!("is {text}, but must be greater than zero")))
+impl LastPoll {
+    /// Returns a poll that follows `before`. `failed` is the category of its failure. Failures of the same generation are counted.
+    pub fn after(
+        before: Option<&Self>,
+        generation: Option<i64>,
+        failed: Option<Category>,
+        at: Timestamp,
+    ) -> Self {
+        let before = before.filter(|last| last.generation == generation).and_then(|last| last.failures);
+        let count = before.map_or(0, |(count, _)| count) + 1;
+        Self { generation, at, failures: failed.map(|category| (count, category)) }
+    }
 }
 
 /// Returns the time until the next poll. Zero means that it is due.
@@ -83,12 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_positive_durations() {
-        let read = |text: &str| interval(&Timeout(text.to_owned()));
-        assert_eq!(read("1h").unwrap(), HOUR);
-        assert_eq!(read("90s").unwrap(), Duration::from_secs(90));
-        for bad in ["", "0s", "-1h", "soon"] {
-            assert!(read(bad).unwrap_err().message.contains("spec.interval"), "{bad}");
+    fn consecutive_failures_of_a_generation_are_counted() {
+        let polls = [(1, true, 1), (1, true, 2), (2, true, 1), (2, true, 2), (2, false, 0), (2, true, 1)];
+        let mut last = None;
+        for (generation, fails, expected) in polls {
+            let failed = fails.then_some(Category::SourceUnavailable);
+            let next = LastPoll::after(last.as_ref(), Some(generation), failed, at(0));
+            assert_eq!(next.failures, failed.map(|category| (expected, category)));
+            last = Some(next);
         }
     }
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 /// Slots for concurrent work, such as fetches, that namespaces share. A namespace cannot occupy all of them, so that the others
 /// go on while its repositories hang.
 #[derive(Clone, Debug)]
-pub struct FairShare {
+pub struct NamespaceShares {
     slots: usize,
     per_namespace: usize,
     /// Occupied slots by namespace.
     running: BTreeMap<String, usize>,
 }
 
-impl FairShare {
+impl NamespaceShares {
     /// Creates slots, of which a namespace gets at most three quarters.
     pub fn new(slots: usize) -> Self {
         Self { slots, per_namespace: slots - slots / 4, running: BTreeMap::new() }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_namespace_cannot_occupy_all_slots_and_those_with_few_go_first() {
-        let mut share = FairShare::new(4);
+        let mut share = NamespaceShares::new(4);
         assert_eq!(share.next([]), None);
         for _ in 0..3 {
             assert_eq!(share.next(["a", "a"]), Some(0));
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_single_slot_is_for_all() {
-        let mut share = FairShare::new(1);
+        let mut share = NamespaceShares::new(1);
         assert_eq!(share.next(["a"]), Some(0));
         share.start("a");
         assert_eq!(share.next(["a", "b"]), None);

@@ -9,17 +9,16 @@ use chandler_api::{
 use chandler_core::{
     backoff,
     failure::{Category, Failure},
-    sync::{ObjectId, Outcome, PruneInput, is_resumed, own_move, plan_deletion},
+    sync::{MoveSuspension, ObjectId, Outcome, PruneInput, move_suspension, own_move, plan_deletion},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt as _, runtime::controller::Action};
 
 use super::{
-    SyncContext,
-    account::Account,
-    claim_of,
-    delete::{Deletion, delete_all},
+    SyncContext, claim_of,
+    delete_objects::{Deletion, delete_all},
+    impersonated_client::ImpersonatedClient,
     run::{about, combined},
     served_kinds::kind_of,
     status_writer::StatusWriter,
@@ -32,17 +31,17 @@ const DELETION: &str = "deletion";
 pub async fn reconcile(
     context: &SyncContext,
     sync: &SyncObject,
-    account: &Account,
+    impersonated: &ImpersonatedClient,
 ) -> Result<Action, ReconcileError> {
     if !sync.finalizers().iter().any(|finalizer| finalizer == SYNC_FINALIZER) {
         return Ok(Action::await_change());
     }
     let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
         || sync.spec.suspend
-        || is_resumed(sync) == Some(false)
+        || move_suspension(sync) == MoveSuspension::Suspended
         || own_move(sync).is_some();
     if !keeps
-        && let Err(failure) = prune(context, sync, account).await
+        && let Err(failure) = prune(context, sync, impersonated).await
         && !lost_account(context, sync, &failure).await
     {
         let category = failure.category;
@@ -79,7 +78,11 @@ fn retry_delay(context: &SyncContext, sync: &SyncObject) -> Duration {
     failures.map_or(Duration::from_secs(5), |(count, category)| backoff::delay(category, count, &uid))
 }
 
-async fn prune(context: &SyncContext, sync: &SyncObject, account: &Account) -> Result<(), Failure> {
+async fn prune(
+    context: &SyncContext,
+    sync: &SyncObject,
+    impersonated: &ImpersonatedClient,
+) -> Result<(), Failure> {
     let current = sync.status.clone().unwrap_or_default();
     let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
     let plan = plan_deletion(&PruneInput {
@@ -95,7 +98,7 @@ async fn prune(context: &SyncContext, sync: &SyncObject, account: &Account) -> R
     let kinds = context.kinds.find(plan.delete.iter().map(kind_of).collect::<Vec<_>>()).await?;
     let mut kept: Vec<_> = plan.held.iter().map(|held| ObjectId::from(&held.object)).collect();
     let mut failures = Vec::new();
-    for (object, deletion) in delete_all(account, &kinds, &claim_of(sync).label(), plan.delete).await {
+    for (object, deletion) in delete_all(impersonated, &kinds, &claim_of(sync).label(), plan.delete).await {
         let id = ObjectId::from(&object);
         match deletion {
             Deletion::Done | Deletion::NotOurs => {}

@@ -5,16 +5,20 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
 use chandler_core::{
     failure::{Category, Failure},
+    poll::interval,
     sync::{
-        Dependency, LastRun, Move, ObjectId, Outcome, check_dependencies, interval, is_due_by_revision_only,
-        is_resumed, own_move, run_delay,
+        Dependency, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies,
+        is_due_by_revision_only, move_suspension, own_move, run_delay,
     },
 };
 use chandler_source::SourceTree;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
-use super::{KIND, SyncContext, account::Account, deletion, run::Run, status_writer::StatusWriter};
+use super::{
+    KIND, SyncContext, finalize, impersonated_client::ImpersonatedClient, run::Run,
+    status_writer::StatusWriter,
+};
 use crate::{ReconcileError, status};
 
 /// Deadline of reading a Source.
@@ -30,17 +34,17 @@ pub async fn reconcile(sync: Arc<SyncObject>, context: Arc<SyncContext>) -> Resu
     let incomplete = |field| ReconcileError::Incomplete { kind: KIND, name: sync.name_any(), field };
     let namespace = sync.namespace().ok_or_else(|| incomplete("namespace"))?;
     let uid = sync.uid().ok_or_else(|| incomplete("uid"))?;
-    let account = Account {
+    let impersonated = ImpersonatedClient {
         client: context.client.clone(),
         namespace: namespace.clone(),
         name: sync.spec.service_account_name.clone(),
         limit: context.limit.clone(),
     };
     if sync.metadata.deletion_timestamp.is_some() {
-        return deletion::reconcile(&context, &sync, &account).await;
+        return finalize::reconcile(&context, &sync, &impersonated).await;
     }
     let reconciler = Reconciler { context: &context, sync: &sync, namespace: &namespace, uid: &uid };
-    reconciler.reconcile(&account).await
+    reconciler.reconcile(&impersonated).await
 }
 
 struct Reconciler<'a> {
@@ -51,14 +55,14 @@ struct Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
-    async fn reconcile(&self, account: &Account) -> Result<Action, ReconcileError> {
+    async fn reconcile(&self, impersonated: &ImpersonatedClient) -> Result<Action, ReconcileError> {
         let mut status = StatusWriter::new(self.context, self.sync);
         if let Some(outcome) = self.suspended() {
             self.context.run_again(self.sync);
             status.write(None, &outcome).await?;
             return Ok(Action::await_change());
         }
-        let every = match interval(&self.sync.spec) {
+        let every = match interval(&self.sync.spec.interval) {
             Ok(every) => every,
             Err(failure) => return self.fail(&mut status, failure).await,
         };
@@ -85,8 +89,8 @@ impl Reconciler<'_> {
             context: self.context,
             sync: self.sync,
             namespace: self.namespace,
-            account,
-            resumed: is_resumed(self.sync) == Some(true),
+            impersonated,
+            resumed: move_suspension(self.sync) == MoveSuspension::Resumed,
             revision_only,
         };
         self.apply(&run, &tree, &mut status).await?;
@@ -101,13 +105,13 @@ impl Reconciler<'_> {
         if let Some(why) = own_move(self.sync) {
             return Some(Outcome::Moving(why));
         }
-        match is_resumed(self.sync) {
-            Some(false) => Some(Outcome::StillMoving),
-            Some(true) => {
+        match move_suspension(self.sync) {
+            MoveSuspension::Suspended => Some(Outcome::StillMoving),
+            MoveSuspension::Resumed => {
                 self.context.moves.forget(self.inventory());
                 None
             }
-            None => {
+            MoveSuspension::NotSuspended => {
                 let seen = self.context.moves.seen(self.inventory());
                 seen.into_iter().next().map(|id| Outcome::Moving(Move::Deleting(id)))
             }

@@ -8,7 +8,7 @@ use chandler_core::{
 use futures::{StreamExt as _, stream};
 
 use super::{
-    account::Account,
+    impersonated_client::ImpersonatedClient,
     run::CONCURRENT_REQUESTS,
     served_kinds::{FoundKinds, kind_of},
 };
@@ -31,20 +31,20 @@ pub enum Deletion {
 
 /// Deletes objects that carry `label`.
 pub async fn delete_all(
-    account: &Account,
+    impersonated: &ImpersonatedClient,
     kinds: &FoundKinds,
     label: &str,
     objects: Vec<SyncedObject>,
 ) -> Vec<(SyncedObject, Deletion)> {
     let deletions = objects.into_iter().map(|object| async move {
-        let deletion = delete(account, kinds, label, &object).await;
+        let deletion = delete(impersonated, kinds, label, &object).await;
         (object, deletion.unwrap_or_else(Deletion::Failed))
     });
     stream::iter(deletions.collect::<Vec<_>>()).buffered(CONCURRENT_REQUESTS).collect().await
 }
 
 async fn delete(
-    account: &Account,
+    impersonated: &ImpersonatedClient,
     kinds: &FoundKinds,
     label: &str,
     object: &SyncedObject,
@@ -56,7 +56,7 @@ async fn delete(
     let at = kind.location(&id);
     let mut attempt = 1;
     loop {
-        let live = account.get(at).await?;
+        let live = impersonated.get(at).await?;
         let (uid, resource_version) = match decide_delete(&id, live.as_ref().map(Live), label) {
             DeleteDecision::Gone => return Ok(Deletion::Done),
             DeleteDecision::NotOurs => return Ok(Deletion::NotOurs),
@@ -64,7 +64,7 @@ async fn delete(
             DeleteDecision::Hold(reason) => return Ok(Deletion::Held(reason)),
             DeleteDecision::Delete { uid, resource_version } => (uid, resource_version),
         };
-        match account.delete(at, uid, resource_version).await {
+        match impersonated.delete(at, uid, resource_version).await {
             Ok(()) => {
                 tracing::info!(object = %id, "object deleted");
                 return Ok(Deletion::Done);

@@ -1,0 +1,70 @@
+//! Labels of namespaces, by which catalogs and Sources select who may use them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_core::failure::{Category, Failure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt as _};
+
+use crate::single_flight::{MOMENT, SingleFlight};
+
+type Labels = Arc<BTreeMap<String, String>>;
+
+/// Reads the labels of namespaces, once for all objects that ask at the same moment. Clones share the cache.
+#[derive(Clone)]
+pub struct NamespaceLabels {
+    client: Client,
+    read: Arc<SingleFlight<String, Labels>>,
+}
+
+impl NamespaceLabels {
+    pub fn new(client: Client) -> Self {
+        Self { client, read: Arc::new(SingleFlight::new(MOMENT)) }
+    }
+
+    /// Returns the labels of a namespace. They may be some seconds old.
+    pub async fn get(&self, namespace: &str) -> Result<Labels, Failure> {
+        self.read.get(&namespace.to_owned(), self.request(namespace)).await
+    }
+
+    async fn request(&self, namespace: &str) -> Result<Labels, Failure> {
+        let found = Api::<Namespace>::all(self.client.clone()).get_metadata(namespace).await;
+        let found = found.map_err(|error| {
+            let why = format!("the labels of namespace {namespace} cannot be read: {error}");
+            Failure::new(Category::Forbidden, why)
+        })?;
+        Ok(Arc::new(found.labels().clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_labels_of_a_namespace_are_read_once_for_all_that_ask_at_the_same_moment() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
+        let serve = move |request: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let object = json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                "metadata": {"name": "team", "labels": {"path": request.uri().path()}},
+            });
+            async move {
+                Ok::<_, std::io::Error>(http::Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        };
+        let labels = NamespaceLabels::new(Client::new(tower::service_fn(serve), "default"));
+        let all = futures::future::join_all((0..10).map(|_| labels.get("team"))).await;
+        for found in all {
+            assert_eq!(found.unwrap()["path"], "/api/v1/namespaces/team");
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+    }
+}
