@@ -1,6 +1,6 @@
 //! Runs the Go and Rust tests.
 
-use std::{path::Path, process::Command};
+use std::{env, path::Path, process::Command, thread};
 
 use anyhow::Result;
 
@@ -12,6 +12,9 @@ use crate::{
 
 /// Almost half of the CPU time of an API server is garbage collection, and API servers take most of the time of the tests.
 const LESS_GARBAGE_COLLECTION: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "1500MiB")];
+
+/// How many tests of a binary run at the same time; also read by `cargo test`.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 /// Runs all tests. With `full`, also runs the ignored ones, which need programs that are not built otherwise.
 pub fn run(root: &Path, full: bool) -> Result<()> {
@@ -47,7 +50,15 @@ fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
     tests.env("CHANDLER_BIN", &binaries.chandler).env("CHANDLER_SANDBOX_BIN", &binaries.sandbox);
     tests.env("CHANDLER_TOOL", &binaries.driver);
     tests.envs(LESS_GARBAGE_COLLECTION);
+    if env::var_os(TEST_THREADS).is_none() {
+        tests.env(TEST_THREADS, test_threads().to_string());
+    }
     tests
+}
+
+/// End-to-end tests mostly wait for other processes, so more of them run at the same time than there are cores.
+fn test_threads() -> usize {
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Prints the ignored tests and the command that runs them.
