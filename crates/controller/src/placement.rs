@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use self::pending::Pending;
 use crate::{
     ReconcileError, caches::ReleaseCache, clusters::Clusters, events::Events, metrics::Metrics,
-    queue::Trigger,
+    queue::Trigger, routing::Revision,
 };
 
 /// The context of the reconciler of placements.
@@ -68,9 +68,9 @@ impl<P: PlacementKind> PlacementQueue<P> {
         self.placements.enqueue(placement);
     }
 
-    /// Returns whether the release objects of a placement have been written for its current spec.
+    /// Returns whether the release objects of a placement have been written for its current revision.
     pub fn is_applied(&self, placement: &P) -> bool {
-        self.pending.is_applied(&ObjectRef::from_obj(placement), placement.meta().generation)
+        self.pending.is_applied(&ObjectRef::from_obj(placement), Revision::of(placement.meta()))
     }
 }
 

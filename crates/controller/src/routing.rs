@@ -21,6 +21,7 @@ use chandler_core::{
 use kube::{Resource, ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
 pub use self::{
+    facts::Revision,
     index::Index,
     queues::{PairQueues, Queues, ScopedQueue},
 };

@@ -12,6 +12,7 @@ use kube::runtime::reflector::ObjectRef;
 use crate::{
     locks::{Mutex, MutexGuard},
     queue::RESYNC,
+    routing::Revision,
 };
 
 /// The clusters of a placement to reconcile. The status is updated in any case.
@@ -55,8 +56,8 @@ struct Entry {
     unfinished: HashSet<ClusterKey>,
     /// When all clusters were reconciled last.
     complete: Option<Instant>,
-    /// The generation of the spec that was applied to all clusters.
-    applied: Option<i64>,
+    /// The revision of the placement that was applied to all clusters.
+    applied: Option<Revision>,
     /// Clusters whose release object cannot be composed, and why.
     failing: BTreeMap<ClusterKey, String>,
 }
@@ -86,12 +87,12 @@ impl<P: PlacementKind> Pending<P> {
         }
     }
 
-    /// Takes the scope of the reconcile that starts now, of this generation of the spec. It is all clusters until the generation
+    /// Takes the scope of the reconcile that starts now, of this revision of the placement. It is all clusters until the revision
     /// has been applied: an earlier reconcile may have taken the scope of the change, but not yet seen the change itself.
-    pub fn take(&self, placement: &ObjectRef<P>, generation: Option<i64>) -> ReconcileScope {
+    pub fn take(&self, placement: &ObjectRef<P>, revision: Revision) -> ReconcileScope {
         let mut entries = self.lock();
         let entry = entries.entry(placement.clone()).or_default();
-        let is_applied = generation.is_some() && entry.applied == generation;
+        let is_applied = entry.applied == Some(revision);
         let overdue = entry.complete.is_none_or(|complete| complete.elapsed() >= RESYNC);
         match entry.scope.take().filter(|_| is_applied && !overdue) {
             Some(ReconcileScope::Clusters(mut some)) => {
@@ -105,14 +106,14 @@ impl<P: PlacementKind> Pending<P> {
         }
     }
 
-    /// Records that a generation of the spec has been applied to all clusters, as far as possible.
-    pub fn record_applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) {
-        self.lock().entry(placement.clone()).or_default().applied = generation;
+    /// Records that a revision of the placement has been applied to all clusters, as far as possible.
+    pub fn record_applied(&self, placement: &ObjectRef<P>, revision: Revision) {
+        self.lock().entry(placement.clone()).or_default().applied = Some(revision);
     }
 
-    /// Returns whether a generation of the spec has been applied to all clusters.
-    pub fn is_applied(&self, placement: &ObjectRef<P>, generation: Option<i64>) -> bool {
-        generation.is_some() && self.lock().get(placement).is_some_and(|entry| entry.applied == generation)
+    /// Returns whether a revision of the placement has been applied to all clusters.
+    pub fn is_applied(&self, placement: &ObjectRef<P>, revision: Revision) -> bool {
+        self.lock().get(placement).is_some_and(|entry| entry.applied == Some(revision))
     }
 
     /// Sets the clusters that a reconcile could not finish. The next one retries and reports them.
@@ -149,9 +150,13 @@ impl<P: PlacementKind> Pending<P> {
 mod tests {
     use chandler_api::addons::HelmChartProxy;
 
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
 
-    const FIRST: Option<i64> = Some(1);
+    fn revision(generation: i64) -> Revision {
+        Revision::of(&ObjectMeta { generation: Some(generation), ..ObjectMeta::default() })
+    }
 
     fn one(cluster: &str) -> ReconcileScope {
         ReconcileScope::Clusters(HashSet::from([ClusterKey::new("fleet", cluster)]))
@@ -162,68 +167,74 @@ mod tests {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         assert_eq!(
-            pending.take(&placement, FIRST),
+            pending.take(&placement, revision(1)),
             ReconcileScope::All,
             "the first reconcile includes all clusters"
         );
-        pending.record_applied(&placement, FIRST);
+        pending.record_applied(&placement, revision(1));
         pending.add(&placement, &one("blue"));
         pending.add(&placement, &one("green"));
         pending.add(&placement, &ReconcileScope::status());
-        assert!(matches!(pending.take(&placement, FIRST), ReconcileScope::Clusters(some) if some.len() == 2));
+        assert!(
+            matches!(pending.take(&placement, revision(1)), ReconcileScope::Clusters(some) if some.len() == 2)
+        );
         pending.add(&placement, &ReconcileScope::status());
         assert_eq!(
-            pending.take(&placement, FIRST),
+            pending.take(&placement, revision(1)),
             ReconcileScope::status(),
             "the status includes no cluster"
         );
-        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All, "a timer includes all clusters");
+        assert_eq!(
+            pending.take(&placement, revision(1)),
+            ReconcileScope::All,
+            "a timer includes all clusters"
+        );
         pending.add(&placement, &one("blue"));
         pending.add(&placement, &ReconcileScope::All);
         pending.add(&placement, &one("blue"));
-        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All);
+        assert_eq!(pending.take(&placement, revision(1)), ReconcileScope::All);
     }
 
     #[test]
     fn unfinished_clusters_are_part_of_every_reconcile() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All);
-        pending.record_applied(&placement, FIRST);
+        assert_eq!(pending.take(&placement, revision(1)), ReconcileScope::All);
+        pending.record_applied(&placement, revision(1));
         pending.unfinished(&placement, HashSet::from([ClusterKey::new("fleet", "blue")]));
         for _ in 0..2 {
             pending.add(&placement, &ReconcileScope::status());
-            assert_eq!(pending.take(&placement, FIRST), one("blue"));
+            assert_eq!(pending.take(&placement, revision(1)), one("blue"));
         }
         assert_eq!(
-            pending.take(&placement, FIRST),
+            pending.take(&placement, revision(1)),
             ReconcileScope::All,
             "a timer still includes all clusters"
         );
         pending.unfinished(&placement, HashSet::new());
         pending.add(&placement, &ReconcileScope::status());
-        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::status());
+        assert_eq!(pending.take(&placement, revision(1)), ReconcileScope::status());
     }
 
     #[test]
-    fn only_the_generation_that_was_applied_counts() {
+    fn only_the_revision_that_was_applied_counts() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
-        assert!(!pending.is_applied(&placement, Some(1)), "nothing is known after a start");
-        pending.record_applied(&placement, Some(1));
-        assert!(pending.is_applied(&placement, Some(1)));
-        assert!(!pending.is_applied(&placement, Some(2)), "the spec has changed");
+        assert!(!pending.is_applied(&placement, revision(1)), "nothing is known after a start");
+        pending.record_applied(&placement, revision(1));
+        assert!(pending.is_applied(&placement, revision(1)));
+        assert!(!pending.is_applied(&placement, revision(2)), "the placement has changed");
     }
 
     #[test]
-    fn a_change_of_the_spec_is_applied_although_another_reconcile_has_taken_its_scope() {
+    fn a_change_is_applied_although_another_reconcile_has_taken_its_scope() {
         let (pending, placement) =
             (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
         pending.add(&placement, &ReconcileScope::All);
-        assert_eq!(pending.take(&placement, FIRST), ReconcileScope::All, "with the spec of before");
-        pending.record_applied(&placement, FIRST);
+        assert_eq!(pending.take(&placement, revision(1)), ReconcileScope::All, "with the object of before");
+        pending.record_applied(&placement, revision(1));
         pending.add(&placement, &ReconcileScope::status());
-        assert_eq!(pending.take(&placement, Some(2)), ReconcileScope::All);
+        assert_eq!(pending.take(&placement, revision(2)), ReconcileScope::All);
     }
 
     #[test]

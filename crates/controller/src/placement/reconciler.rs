@@ -34,7 +34,7 @@ use super::{
     status_throttle::MANY_CLUSTERS,
     unfinished::{Unfinished, unfinished},
 };
-use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, status};
+use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, routing::Revision, status};
 
 /// Delay before clusters that a reconcile could not finish are retried.
 const RETRY: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ where
                 .map(|action| requeue_if_lagging(action, &lagging));
         }
         status::add_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
-        let scope = self.context.queue.pending.take(&reference, self.object.meta().generation);
+        let scope = self.context.queue.pending.take(&reference, Revision::of(self.object.meta()));
         self.context.metrics.placement_reconcile(status::kind::<P>(), scope.as_str());
         let (existing, lagging) = self.existing(&reference, &scope);
         let done = self.place(&reference, &scope, &existing, &lagging).await;
@@ -154,7 +154,7 @@ where
     /// Records that the release objects of all clusters reflect the spec, as far as they could be composed and written.
     fn record_applied(&self, reference: &ObjectRef<P>, scope: &ReconcileScope) {
         if *scope == ReconcileScope::All {
-            self.context.queue.pending.record_applied(reference, self.object.meta().generation);
+            self.context.queue.pending.record_applied(reference, Revision::of(self.object.meta()));
         }
     }
 

@@ -26,7 +26,7 @@ pub struct Revision(u64);
 
 impl Revision {
     /// Hashes generation, labels, annotations and deletion, but not the status and other server-managed metadata.
-    fn of(object: &ObjectMeta) -> Self {
+    pub fn of(object: &ObjectMeta) -> Self {
         let ObjectMeta { uid, generation, labels, annotations, deletion_timestamp, .. } = object;
         let mut hasher = DefaultHasher::new();
         (uid, generation, labels, annotations, deletion_timestamp.is_some()).hash(&mut hasher);
