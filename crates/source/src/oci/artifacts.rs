@@ -158,7 +158,7 @@ impl Registries {
             let deadline = Deadline::after(self.http.limits.git.timeout);
             deadline.run(&base_url, self.tags(&mut session)).await?.map(Arc::new)
         };
-        self.artifacts.tags.get_with_max_age(max_age, key, list).await
+        self.artifacts.tags.get_for_namespace(namespace, max_age, key, list).await
     }
 
     /// Downloads an artifact and reads its files. Concurrent callers share the download.
