@@ -151,7 +151,7 @@ impl Reconciler<'_> {
             return Ok((stored, current.revision.commit.id));
         }
         // Held until the files are no longer needed.
-        let _permit = outside_of_limit(self.context.readers.acquire()).await;
+        let _permit = outside_of_limit(self.context.readers.wait(&self.namespace())).await;
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
         let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;

@@ -16,7 +16,11 @@ use chandler_tool::{BuildInput, BuiltObject, TemplateService};
 use serde_json::Value;
 
 use super::{CurrentSource, Sources};
-use crate::{queue::RESYNC, single_flight::SingleFlight, tasks::with_files};
+use crate::{
+    queue::{RESYNC, outside_of_limit},
+    single_flight::SingleFlight,
+    tasks::with_files,
+};
 
 /// How long results are kept: longer than between two reconciles of a placement.
 const CACHED: Duration = RESYNC.saturating_mul(3);
@@ -210,7 +214,7 @@ async fn pack(
     pack: fn(&SourceTree) -> Result<PackedFiles, SourceError>,
 ) -> Result<PackedFiles, Failure> {
     let (tree, path) = (tree.clone(), path.to_owned());
-    with_files(move || Ok(pack(&tree.below(&path)?)?)).await
+    outside_of_limit(with_files(move || Ok(pack(&tree.below(&path)?)?))).await
 }
 
 /// Returns the file of an object in a bundle. The names keep the order of kustomize.
