@@ -144,14 +144,17 @@ impl Reconciler<'_> {
         request: CatalogRequest<'_>,
     ) -> Result<(Catalog, String), Failure> {
         let CatalogContext { sources, packages, .. } = self.context;
-        let current = sources.current(&source.source_ref, &self.namespace()).await?;
-        packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
-        let key = revision_key(&current);
+        let (current, key) = self.current(source).await?;
         if let Some(stored) = self.stored_at(&key, request) {
             return Ok((stored, current.revision.commit.id));
         }
         // Held until the files are no longer needed.
         let _permit = outside_of_limit(self.context.readers.wait(&self.namespace())).await;
+        // The Source may have got another revision meanwhile, and the signature policy may have changed.
+        let (current, key) = self.current(source).await?;
+        if let Some(stored) = self.stored_at(&key, request) {
+            return Ok((stored, current.revision.commit.id));
+        }
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
         let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;
@@ -163,6 +166,14 @@ impl Reconciler<'_> {
             self.context.read.lock().remove(&self.uid);
         }
         Ok((read, tree.revision.clone()))
+    }
+
+    /// Returns the last revision of a Source, if its files may be used, and what identifies them.
+    async fn current(&self, source: &CatalogSource) -> Result<(CurrentSource, String), Failure> {
+        let current = self.context.sources.current(&source.source_ref, &self.namespace()).await?;
+        self.context.packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
+        let key = revision_key(&current);
+        Ok((current, key))
     }
 
     /// Returns the stored catalog if it was read at this revision of the Source, so that its files need not be read again.
@@ -220,5 +231,90 @@ impl Reconciler<'_> {
             tracing::warn!(namespace, name, reason = ready.reason, "catalog: {}", ready.message);
             self.context.events.warning(self.catalog, &ready.reason, &ready.message);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_source::{NamespaceSemaphore, Packages};
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        catalog::{Catalogs, changes::CatalogChanges},
+        events::Events,
+        locks::Mutex,
+        sources::testing::{listed, offline, packages, source, stored},
+    };
+
+    const CHART: &str = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+
+    /// A catalog that is the root of a Source.
+    struct World {
+        _folder: tempfile::TempDir,
+        packages: Arc<Packages>,
+        catalog: Arc<ExtensionCatalog>,
+        context: Arc<CatalogContext>,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let packages = packages(folder.path());
+            let catalog: ExtensionCatalog = serde_json::from_value(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+                "metadata": {"name": "charts", "namespace": "team", "uid": "catalog"},
+                "spec": {"source": {"sourceRef": {"name": "fleet"}}},
+            }))
+            .unwrap();
+            let mut objects = Writer::new(());
+            objects.apply_watcher_event(&Event::Apply(catalog.clone()));
+            let changes = Arc::new(CatalogChanges::default());
+            let context = CatalogContext {
+                client: offline(),
+                packages: packages.clone(),
+                events: Events::new(offline()),
+                catalogs: Catalogs::new(vec![objects.as_reader()], packages.clone(), changes.sender()),
+                changes,
+                sources: listed(source("main"), packages.clone()),
+                polls: Mutex::default(),
+                observed: Mutex::default(),
+                read: Mutex::default(),
+                readers: Arc::new(NamespaceSemaphore::new(1)),
+            };
+            let (catalog, context) = (Arc::new(catalog), Arc::new(context));
+            let world = Self { _folder: folder, packages, catalog, context };
+            world.push("c1").await;
+            world
+        }
+
+        async fn push(&self, id: &str) {
+            let (revision, tree) = stored(&source("main"), id, &[("web/Chart.yaml", CHART)]);
+            self.packages.store_tree("uid", revision, tree).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_catalog_that_has_waited_for_a_slot_reads_the_revision_that_its_source_has_then() {
+        let world = World::new().await;
+        let location = location(&world.catalog.spec);
+        let reconciler = Reconciler {
+            catalog: &world.catalog,
+            context: &world.context,
+            uid: "catalog".to_owned(),
+            location: &location,
+        };
+        let slot = world.context.readers.wait("other").await;
+        let push = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            world.push("c2").await;
+            drop(slot);
+        };
+        let (read, ()) = tokio::join!(reconciler.read(), push);
+        let Ok(PollResult::Read { revision, .. }) = &read else { panic!("{read:?}") };
+        assert_eq!(revision.as_deref(), Some("c2"));
+        let key = world.context.read.lock().get("catalog").cloned();
+        assert!(key.as_ref().is_some_and(|key| key.starts_with("c2 ")), "{key:?}");
     }
 }
