@@ -69,13 +69,17 @@ impl CatalogContext {
             self.catalogs.record_change(catalog);
         }
         if !exists {
-            let uid = catalog.uid().unwrap_or_default();
-            self.polls().remove(&uid);
-            self.observed.lock().remove(&uid);
-            self.read.lock().remove(&uid);
-            self.catalogs.forget(&uid);
-            self.packages.remove_catalog(&uid);
+            self.forget(&catalog.uid().unwrap_or_default());
         }
+    }
+
+    /// Removes what is known of a catalog that does not exist any more.
+    fn forget(&self, uid: &str) {
+        self.polls().remove(uid);
+        self.observed.lock().remove(uid);
+        self.read.lock().remove(uid);
+        self.catalogs.forget(uid);
+        self.packages.remove_catalog(uid);
     }
 }
 

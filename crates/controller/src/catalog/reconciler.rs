@@ -44,9 +44,16 @@ pub(super) async fn reconcile(
         return Ok(Action::requeue(wait));
     }
     let result = reconciler.poll().await;
+    if reconciler.forget_if_deleted() {
+        return Ok(Action::await_change());
+    }
     let now = Timestamp::now();
     reconciler.update_status(&result, now).await?;
     reconciler.record(&result, revision, now);
+    // It may also have been deleted while its status was written.
+    if reconciler.forget_if_deleted() {
+        return Ok(Action::await_change());
+    }
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
@@ -182,6 +189,16 @@ impl Reconciler<'_> {
         is_read.then(|| self.context.packages.stored_catalog(request)).flatten()
     }
 
+    /// If the catalog was deleted meanwhile, removes what was stored since then, and returns `true`.
+    fn forget_if_deleted(&self) -> bool {
+        let current = self.context.catalogs.get(&self.namespace(), &self.catalog.name_any());
+        let is_deleted = current.is_none_or(|current| current.uid().as_ref() != Some(&self.uid));
+        if is_deleted {
+            self.context.forget(&self.uid);
+        }
+        is_deleted
+    }
+
     /// Returns whether the packages that the status describes are still offered.
     fn is_kept(&self) -> bool {
         let reported = self.catalog.status.as_ref().and_then(|status| status.digest.as_deref());
@@ -252,9 +269,11 @@ mod tests {
 
     /// A catalog that is the root of a Source.
     struct World {
-        _folder: tempfile::TempDir,
+        folder: tempfile::TempDir,
         packages: Arc<Packages>,
         catalog: Arc<ExtensionCatalog>,
+        /// The watched catalogs.
+        objects: Writer<ExtensionCatalog>,
         context: Arc<CatalogContext>,
     }
 
@@ -284,7 +303,7 @@ mod tests {
                 readers: Arc::new(NamespaceSemaphore::new(1)),
             };
             let (catalog, context) = (Arc::new(catalog), Arc::new(context));
-            let world = Self { _folder: folder, packages, catalog, context };
+            let world = Self { folder, packages, catalog, objects, context };
             world.push("c1").await;
             world
         }
@@ -292,6 +311,12 @@ mod tests {
         async fn push(&self, id: &str) {
             let (revision, tree) = stored(&source("main"), id, &[("web/Chart.yaml", CHART)]);
             self.packages.store_tree("uid", revision, tree).await.unwrap();
+        }
+
+        /// Returns the numbers of catalogs in the store and in memory.
+        fn known(&self) -> (usize, usize) {
+            let stored = std::fs::read_dir(self.folder.path().join("catalogs")).unwrap().count();
+            (stored, self.context.read.lock().len())
         }
     }
 
@@ -316,5 +341,22 @@ mod tests {
         assert_eq!(revision.as_deref(), Some("c2"));
         let key = world.context.read.lock().get("catalog").cloned();
         assert!(key.as_ref().is_some_and(|key| key.starts_with("c2 ")), "{key:?}");
+    }
+
+    #[tokio::test]
+    async fn a_catalog_that_is_deleted_while_it_is_read_does_not_come_back() {
+        let mut world = World::new().await;
+        let offline = reconcile(world.catalog.clone(), world.context.clone()).await;
+        assert!(offline.is_err(), "the status cannot be written");
+        assert_eq!(world.known(), (1, 1));
+        let mut successor = ExtensionCatalog::clone(&world.catalog);
+        successor.metadata.uid = Some("successor".to_owned());
+        for event in [Event::Apply(successor.clone()), Event::Delete(successor)] {
+            world.push("c2").await;
+            world.objects.apply_watcher_event(&event);
+            let ended = reconcile(world.catalog.clone(), world.context.clone()).await.unwrap();
+            assert_eq!((ended, world.known()), (Action::await_change(), (0, 0)));
+            assert_eq!(world.context.catalogs.checked_revision(&world.catalog), None);
+        }
     }
 }
