@@ -12,10 +12,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::extensions::{CatalogStatus, ExtensionCatalog};
 use chandler_core::{conditions, poll::LastPoll};
-use chandler_source::Packages;
+use chandler_source::{NamespaceSemaphore, Packages};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _, api::ApiResource, runtime::reflector::Store};
-use tokio::sync::{Semaphore, watch as channel};
+use tokio::sync::watch as channel;
 
 use self::changes::CatalogChanges;
 pub use self::{
@@ -38,7 +38,7 @@ use crate::{
 };
 
 const KIND: &str = "ExtensionCatalog";
-/// Number of catalogs that read the files of their Sources at the same time. A Source may have 64 MiB.
+/// Number of catalogs that read the files of their Sources at the same time. A Source may have 64 MiB. Namespaces share it fairly.
 const CONCURRENT_READERS: usize = 2;
 
 struct CatalogContext {
@@ -55,7 +55,7 @@ struct CatalogContext {
     /// The revisions of Sources at which the stored catalogs were read, by uid.
     read: Mutex<HashMap<String, String>>,
     /// Limits how many catalogs have the files of their Sources in memory.
-    readers: Arc<Semaphore>,
+    readers: Arc<NamespaceSemaphore>,
 }
 
 impl CatalogContext {
@@ -69,13 +69,17 @@ impl CatalogContext {
             self.catalogs.record_change(catalog);
         }
         if !exists {
-            let uid = catalog.uid().unwrap_or_default();
-            self.polls().remove(&uid);
-            self.observed.lock().remove(&uid);
-            self.read.lock().remove(&uid);
-            self.catalogs.forget(&uid);
-            self.packages.remove_catalog(&uid);
+            self.forget(&catalog.uid().unwrap_or_default());
         }
+    }
+
+    /// Removes what is known of a catalog that does not exist any more.
+    fn forget(&self, uid: &str) {
+        self.polls().remove(uid);
+        self.observed.lock().remove(uid);
+        self.read.lock().remove(uid);
+        self.catalogs.forget(uid);
+        self.packages.remove_catalog(uid);
     }
 }
 
@@ -107,7 +111,7 @@ impl CatalogControllers {
     pub fn start(self, tasks: &mut Tasks, shared: &Shared, sources: &Sources) {
         let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
         tasks.spawn(follow_sources(sources.changes(), stores, shared.router.clone()));
-        let readers = Arc::new(Semaphore::new(CONCURRENT_READERS));
+        let readers = Arc::new(NamespaceSemaphore::new(CONCURRENT_READERS));
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(CatalogContext {
                 client: shared.client.clone(),

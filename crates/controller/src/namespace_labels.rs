@@ -1,6 +1,6 @@
 //! Labels of namespaces, by which catalogs and Sources select who may use them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_core::failure::{Category, Failure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -8,13 +8,16 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::single_flight::{MOMENT, SingleFlight};
 
+/// Limit of a request. Reconciles of all objects that select by these labels wait for it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 type Labels = Arc<BTreeMap<String, String>>;
 
 /// Reads the labels of namespaces, once for all objects that ask at the same moment. Clones share the cache.
 #[derive(Clone)]
 pub struct NamespaceLabels {
     client: Client,
-    read: Arc<SingleFlight<String, Labels>>,
+    read: Arc<SingleFlight<String, Result<Labels, Failure>>>,
 }
 
 impl NamespaceLabels {
@@ -24,15 +27,21 @@ impl NamespaceLabels {
 
     /// Returns the labels of a namespace. They may be some seconds old.
     pub async fn get(&self, namespace: &str) -> Result<Labels, Failure> {
-        self.read.get(&namespace.to_owned(), self.request(namespace)).await
+        self.read.get_shared(&namespace.to_owned(), self.request(namespace)).await
     }
 
     async fn request(&self, namespace: &str) -> Result<Labels, Failure> {
-        let found = Api::<Namespace>::all(self.client.clone()).get_metadata(namespace).await;
-        let found = found.map_err(|error| {
-            let why = format!("the labels of namespace {namespace} cannot be read: {error}");
-            Failure::new(Category::Forbidden, why)
+        let failed = |category, why: &str| {
+            Failure::new(category, format!("the labels of namespace {namespace} cannot be read: {why}"))
+        };
+        let api = Api::<Namespace>::all(self.client.clone());
+        let found = tokio::time::timeout(TIMEOUT, api.get_metadata(namespace)).await;
+        let found = found.map_err(|_| {
+            let why =
+                format!("the API server did not answer within {} s; this is retried", TIMEOUT.as_secs());
+            failed(Category::Timeout, &why)
         })?;
+        let found = found.map_err(|error| failed(Category::Forbidden, &error.to_string()))?;
         Ok(Arc::new(found.labels().clone()))
     }
 }
@@ -66,5 +75,24 @@ mod tests {
             assert_eq!(found.unwrap()["path"], "/api/v1/namespaces/team");
         }
         assert_eq!(requests.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_failed_read_is_one_for_all_that_wait_for_it() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
+        let refuse = move |_: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {
+                tokio::task::yield_now().await;
+                Err::<http::Response<Body>, _>(std::io::Error::other("unavailable"))
+            }
+        };
+        let labels = NamespaceLabels::new(Client::new(tower::service_fn(refuse), "default"));
+        let all = futures::future::join_all((0..10).map(|_| labels.get("team"))).await;
+        assert!(all.iter().all(Result::is_err));
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
+        assert!(labels.get("team").await.is_err());
+        assert_eq!(requests.load(Ordering::Relaxed), 2, "a failure is not cached");
     }
 }

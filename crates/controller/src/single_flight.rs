@@ -52,6 +52,25 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     }
 }
 
+impl<K: Clone + Eq + Hash, V: Clone, E: Clone> SingleFlight<K, Result<V, E>> {
+    /// Does the same as [`SingleFlight::get`], but callers that wait get a failure, too, instead of reading one after the other.
+    /// For reads whose failure is the same for all callers.
+    pub async fn get_shared(&self, key: &K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+        let requested = Instant::now();
+        let slot = self.slot(key);
+        let mut last = slot.lock().await;
+        let is_valid = |(at, result): &&(Instant, Result<V, E>)| {
+            *at >= requested || (result.is_ok() && at.elapsed() < self.lifespan)
+        };
+        if let Some((_, result)) = last.as_ref().filter(is_valid) {
+            return result.clone();
+        }
+        let result = read.await;
+        *last = Some((Instant::now(), result.clone()));
+        result
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,5 +94,25 @@ mod tests {
         assert_eq!((one, other), (Ok(1), Ok(1)));
         assert_eq!(cache.get(&"b", read(Ok(3))).await, Ok(3));
         assert_eq!(reads.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test]
+    async fn callers_that_wait_share_a_failure_and_later_ones_do_not() {
+        let cache = SingleFlight::<_, Result<u32, ()>>::new(Duration::from_mins(1));
+        let reads = AtomicUsize::new(0);
+        let read = |result: Result<u32, ()>| {
+            let reads = &reads;
+            async move {
+                reads.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                result
+            }
+        };
+        let (one, other) =
+            tokio::join!(cache.get_shared(&"a", read(Err(()))), cache.get_shared(&"a", read(Ok(1))));
+        assert_eq!((one, other), (Err(()), Err(())));
+        assert_eq!(cache.get_shared(&"a", read(Ok(2))).await, Ok(2));
+        assert_eq!(cache.get_shared(&"a", read(Ok(3))).await, Ok(2), "a success is cached");
+        assert_eq!(reads.load(Ordering::Relaxed), 2);
     }
 }

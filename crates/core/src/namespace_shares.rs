@@ -13,7 +13,7 @@ pub struct NamespaceShares {
 }
 
 impl NamespaceShares {
-    /// Creates slots, of which a namespace gets at most three quarters.
+    /// Creates slots, of which a namespace gets at most three quarters, rounded up. It can get all of fewer than four.
     pub fn new(slots: usize) -> Self {
         Self { slots, per_namespace: slots - slots / 4, running: BTreeMap::new() }
     }

@@ -112,7 +112,8 @@ impl Buckets {
         namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
         let key = (bucket.clone(), AccessDigest::from(access));
-        let all = self.lists.get_with_max_age(max_age, key, |_| self.list(bucket, access, namespace)).await?;
+        let list = |_| self.list(bucket, access, namespace);
+        let all = self.lists.get_for_namespace(namespace, max_age, key, list).await?;
         let objects = select(&all, &Ignore::new(ignore));
         let record = record(&objects);
         check(&objects, self.http.limits.tree).map_err(|reason| SourceError::UnusableRevision {

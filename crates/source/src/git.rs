@@ -102,7 +102,8 @@ impl GitRepositories {
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
         let key = (url.clone(), AccessDigest::from(access));
-        self.refs.get_with_max_age(max_age, key, |_| self.list(&url, access, namespace)).await
+        let list = |_| self.list(&url, access, namespace);
+        self.refs.get_for_namespace(namespace, max_age, key, list).await
     }
 
     async fn list(

@@ -35,6 +35,7 @@ pub use error::SourceError;
 pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;
 pub use limits::{GitLimits, Limits, TreeLimits};
+pub use namespace_semaphore::{NamespacePermit, NamespaceSemaphore};
 pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};

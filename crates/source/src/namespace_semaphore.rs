@@ -16,7 +16,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// A limited number of slots. A namespace with many slow repositories does not keep others waiting.
 #[derive(Debug)]
-pub(crate) struct NamespaceSemaphore(Arc<Shared>);
+pub struct NamespaceSemaphore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared(Mutex<State>);
@@ -36,7 +36,7 @@ struct Waiting {
 
 /// A slot. It is released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct NamespacePermit {
+pub struct NamespacePermit {
     namespace: String,
     shared: Arc<Shared>,
 }
@@ -49,11 +49,17 @@ impl NamespaceSemaphore {
 
     /// Waits for a slot, but not for long.
     pub async fn acquire(&self, namespace: &str) -> Result<NamespacePermit, SourceError> {
+        let slot = tokio::time::timeout(MAX_WAIT, self.wait(namespace)).await;
+        slot.ok().flatten().ok_or_else(|| SourceError::Busy { namespace: namespace.to_owned() })
+    }
+
+    /// Waits for a slot as long as it takes, for work that does not wait for repositories. `None` does not occur: a caller stays
+    /// in the queue until it gets a slot or goes away.
+    pub async fn wait(&self, namespace: &str) -> Option<NamespacePermit> {
         let (granted, slot) = oneshot::channel();
         self.0.lock().waiting.push_back(Waiting { namespace: namespace.to_owned(), granted });
         start_waiting(&self.0);
-        let slot = tokio::time::timeout(MAX_WAIT, slot).await;
-        slot.ok().and_then(Result::ok).ok_or_else(|| SourceError::Busy { namespace: namespace.to_owned() })
+        slot.await.ok()
     }
 }
 
@@ -115,6 +121,18 @@ mod tests {
         drop((other, second));
         let started: Vec<_> = more.iter_mut().filter_map(FutureExt::now_or_never).collect();
         assert_eq!(started.len(), 1, "three of four slots");
+    }
+
+    #[tokio::test]
+    async fn the_next_slot_is_for_the_namespace_that_has_the_fewest() {
+        let slots = NamespaceSemaphore::new(2);
+        let mut running = vec![slots.wait("many").await, slots.wait("many").await];
+        let mut more: Vec<_> = (0..5).map(|_| Box::pin(slots.wait("many"))).collect();
+        assert!(more.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+        let mut other = Box::pin(slots.wait("other"));
+        assert!((&mut other).now_or_never().is_none());
+        running.pop();
+        assert!(other.now_or_never().flatten().is_some(), "it does not wait for those that came first");
     }
 
     #[tokio::test]

@@ -32,6 +32,8 @@ const IMAGE_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const CHART_LAYER: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 const PAGE_SIZE: &str = "1000";
 const MAX_PAGES: usize = 100;
+/// Limit of all pages of a list together, in bytes.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 
 /// All registries.
 #[derive(Debug)]

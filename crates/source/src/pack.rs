@@ -61,14 +61,15 @@ impl PackedFiles {
         Ok(Self { digest: Digest::of(&content), format, content })
     }
 
-    /// Returns the package from the store, and adds it first if needed. `origin` names the files in messages.
-    pub async fn store(self, store: &Store, origin: &str) -> Result<StoredPackage, SourceError> {
+    /// Returns the package from the store, and adds it first if needed. `origin` names the files in messages. Must not be called
+    /// in an async task: it hashes and writes the whole package.
+    pub fn store(self, store: &Store, origin: &str) -> Result<StoredPackage, SourceError> {
         if let Some(stored) = store.get(&self.digest, &self.format) {
             return Ok(stored);
         }
         let mut writer = store.create()?;
         writer.write(&self.content)?;
-        let digest = writer.commit(origin, Some(&self.digest), &self.format).await?;
+        let digest = writer.commit_here(origin, Some(&self.digest), &self.format)?;
         store
             .get(&digest, &self.format)
             .ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))

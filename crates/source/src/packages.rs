@@ -190,9 +190,9 @@ impl Packages {
         }
     }
 
-    /// Stores a package that was made of files. `origin` names them in messages.
-    pub async fn store_files(&self, packed: PackedFiles, origin: &str) -> Result<StoredPackage, SourceError> {
-        packed.store(&self.store, origin).await
+    /// Stores a package that was made of files. `origin` names them in messages. Must not be called in an async task.
+    pub fn store_files(&self, packed: PackedFiles, origin: &str) -> Result<StoredPackage, SourceError> {
+        packed.store(&self.store, origin)
     }
 
     /// Returns the package with this digest that was made of files of a Source with this URL, if it is in the store. Fails as

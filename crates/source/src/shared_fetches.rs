@@ -16,6 +16,8 @@ use crate::{
 
 /// Number of revisions that are fetched at the same time. It limits memory and temporary files. Namespaces share it fairly.
 const CONCURRENT_FETCHES: usize = 4;
+/// How long callers share a fetched revision, if it is still in memory.
+const SHARED_TTL: Duration = Duration::from_mins(1);
 /// How long a fetched revision is kept in memory, and the largest one that is.
 const CACHE_TTL: Duration = Duration::from_secs(10);
 const CACHE_BYTES: usize = 4 << 20;
@@ -40,7 +42,7 @@ where
 {
     pub fn new() -> Self {
         Self {
-            fetched: SingleFlightCache::without_revalidation(Duration::from_mins(1)),
+            fetched: SingleFlightCache::without_revalidation(SHARED_TTL),
             slots: NamespaceSemaphore::new(CONCURRENT_FETCHES),
         }
     }
@@ -65,7 +67,7 @@ where
             *own = Some(revision);
             Ok::<_, SourceError>(shared)
         };
-        let shared = self.fetched.get(key, work).await?;
+        let shared = self.fetched.get_for_namespace(namespace, SHARED_TTL, key, work).await?;
         match fetched.or_else(|| shared.upgrade()) {
             Some(revision) => Ok(revision),
             None => self.run(namespace, &fetch).await,

@@ -51,6 +51,14 @@ impl<V> CachedResult<V> {
     fn valid_for(&self, max_age: Duration) -> Duration {
         if self.result.is_ok() { self.ttl.min(max_age) } else { self.ttl }
     }
+
+    /// Returns whether the result is also that of a namespace. That another namespace has no free slot says nothing about it.
+    fn is_for(&self, namespace: Option<&str>) -> bool {
+        match &self.result {
+            Err(SourceError::Busy { namespace: busy }) => namespace == Some(busy.as_str()),
+            _ => true,
+        }
+    }
 }
 
 /// Caches results by key. Callers that wait for the same key share its result, also if it is a failure. A failure is cached for
@@ -124,12 +132,41 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     where
         F: Future<Output = Result<V, SourceError>>,
     {
+        self.get_or_run(None, max_age, key, work).await
+    }
+
+    /// Does the same as [`SingleFlightCache::get_with_max_age`] for `work` that needs a slot of a namespace. Callers of other
+    /// namespaces do not share the failure to get one.
+    pub async fn get_for_namespace<F>(
+        &self,
+        namespace: &str,
+        max_age: Duration,
+        key: K,
+        work: impl FnOnce(Option<V>) -> F,
+    ) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
+        self.get_or_run(Some(namespace), max_age, key, work).await
+    }
+
+    async fn get_or_run<F>(
+        &self,
+        namespace: Option<&str>,
+        max_age: Duration,
+        key: K,
+        work: impl FnOnce(Option<V>) -> F,
+    ) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
         let requested = Instant::now();
         let key_size = self.limit.as_ref().map_or(0, |limit| (limit.key_size)(&key));
         let slot = self.slot(key);
         let mut cached = slot.lock().await;
         let is_valid = |cached: &&CachedResult<V>| {
-            cached.at >= requested || cached.at.elapsed() < cached.valid_for(max_age)
+            let is_recent = cached.at >= requested || cached.at.elapsed() < cached.valid_for(max_age);
+            is_recent && cached.is_for(namespace)
         };
         let valid = cached.as_ref().filter(is_valid);
         self.hits.record(valid.is_some());
@@ -259,6 +296,25 @@ mod tests {
         let newer =
             cache.get_with_max_age(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
         assert!(matches!(newer.await, Ok(11)), "a caller that needs a newer value gets one");
+    }
+
+    #[tokio::test]
+    async fn only_callers_of_the_same_namespace_share_that_it_has_no_free_slot() {
+        let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
+        let calls = AtomicU32::new(0);
+        let get = |namespace: &'static str| {
+            let (cache, calls) = (&cache, &calls);
+            cache.get_for_namespace(namespace, Duration::ZERO, "key", move |_| async move {
+                calls.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                let busy = SourceError::Busy { namespace: namespace.to_owned() };
+                if namespace == "busy" { Err(busy) } else { Ok(1) }
+            })
+        };
+        let results = join_all(["busy", "busy", "other", "other"].map(get)).await;
+        let is_busy = results.iter().map(|result| matches!(result, Err(SourceError::Busy { .. })));
+        assert_eq!(is_busy.collect::<Vec<_>>(), [true, true, false, false]);
+        assert_eq!(calls.load(Ordering::Relaxed), 2, "each namespace calls once");
     }
 
     #[tokio::test]

@@ -133,6 +133,18 @@ impl PackageWriter {
         expected: Option<&Digest>,
         format: &PackageFormat,
     ) -> Result<Digest, SourceError> {
+        let (url, expected, format) = (url.to_owned(), expected.cloned(), format.clone());
+        let commit = move || self.commit_here(&url, expected.as_ref(), &format);
+        tokio::task::spawn_blocking(commit).await.map_err(failed)?
+    }
+
+    /// Does the same as [`PackageWriter::commit`] in the current thread, which must not be one of the async runtime.
+    pub fn commit_here(
+        self,
+        url: &str,
+        expected: Option<&Digest>,
+        format: &PackageFormat,
+    ) -> Result<Digest, SourceError> {
         let Self { store, mut file, hash, size } = self;
         let digest = Digest::from_sha256(&hash.finalize().into());
         if let Some(expected) = expected.filter(|expected| **expected != digest) {
@@ -142,17 +154,14 @@ impl PackageWriter {
                 actual: digest.to_string(),
             });
         }
-        let (url, format) = (url.to_owned(), format.clone());
-        let commit = move || {
-            if format.is_archive() {
-                file.rewind().map_err(failed)?;
-                archive::validate(BufReader::new(file.as_file()), size)
-                    .map_err(|error| SourceError::InvalidArchive { url, reason: error.to_string() })?;
-            }
-            file.persist(store.path(&digest, &format)).map_err(failed)?;
-            Ok(digest)
-        };
-        tokio::task::spawn_blocking(commit).await.map_err(failed)?
+        if format.is_archive() {
+            file.rewind().map_err(failed)?;
+            archive::validate(BufReader::new(file.as_file()), size).map_err(|error| {
+                SourceError::InvalidArchive { url: url.to_owned(), reason: error.to_string() }
+            })?;
+        }
+        file.persist(store.path(&digest, format)).map_err(failed)?;
+        Ok(digest)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::tasks::with_files;
 /// Reads the charts in a folder of a Source, makes a package of each, and stores the packages and the catalog. A folder that has
 /// not changed is not read again. If a chart is invalid, the stored catalog stays.
 pub async fn read_folder(
-    packages: &Packages,
+    packages: &Arc<Packages>,
     request: CatalogRequest<'_>,
     tree: &Arc<SourceTree>,
     path: Option<&str>,
@@ -51,16 +51,22 @@ async fn folder_of(tree: &Arc<SourceTree>, path: Option<&str>) -> Result<(Arc<So
 
 /// Makes and stores the package of a chart, and returns its digest.
 async fn package(
-    packages: &Packages,
+    packages: &Arc<Packages>,
     folder: &Arc<SourceTree>,
     chart: &FolderChart,
 ) -> Result<String, Failure> {
     let origin = format!("chart {}, folder {:?}", chart.name, chart.folder);
-    let (folder, path) = (folder.clone(), chart.folder.clone());
-    let packed = with_files(move || Ok(PackedFiles::chart(folder.below(&path)?.entries())?)).await;
-    let packed =
-        packed.map_err(|failure| Failure::new(failure.category, format!("{origin}: {}", failure.message)))?;
-    Ok(packages.store_files(packed, &origin).await?.digest.to_string())
+    let (packages, folder, path) = (packages.clone(), folder.clone(), chart.folder.clone());
+    // The same thread stores it, so that the number of threads limits the memory for packages.
+    with_files(move || {
+        let packed = folder.below(&path).and_then(|files| PackedFiles::chart(files.entries()));
+        let packed = packed.map_err(|error| {
+            let Failure { category, message } = Failure::from(error);
+            Failure::new(category, format!("{origin}: {message}"))
+        })?;
+        Ok(packages.store_files(packed, &origin)?.digest.to_string())
+    })
+    .await
 }
 
 /// Returns a chart with its versions, of which there is at least one.

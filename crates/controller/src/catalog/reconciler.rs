@@ -44,9 +44,16 @@ pub(super) async fn reconcile(
         return Ok(Action::requeue(wait));
     }
     let result = reconciler.poll().await;
+    if reconciler.forget_if_deleted() {
+        return Ok(Action::await_change());
+    }
     let now = Timestamp::now();
     reconciler.update_status(&result, now).await?;
     reconciler.record(&result, revision, now);
+    // It may also have been deleted while its status was written.
+    if reconciler.forget_if_deleted() {
+        return Ok(Action::await_change());
+    }
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
@@ -144,14 +151,17 @@ impl Reconciler<'_> {
         request: CatalogRequest<'_>,
     ) -> Result<(Catalog, String), Failure> {
         let CatalogContext { sources, packages, .. } = self.context;
-        let current = sources.current(&source.source_ref, &self.namespace()).await?;
-        packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
-        let key = revision_key(&current);
+        let (current, key) = self.current(source).await?;
         if let Some(stored) = self.stored_at(&key, request) {
             return Ok((stored, current.revision.commit.id));
         }
         // Held until the files are no longer needed.
-        let _permit = outside_of_limit(self.context.readers.acquire()).await;
+        let _permit = outside_of_limit(self.context.readers.wait(&self.namespace())).await;
+        // The Source may have got another revision meanwhile, and the signature policy may have changed.
+        let (current, key) = self.current(source).await?;
+        if let Some(stored) = self.stored_at(&key, request) {
+            return Ok((stored, current.revision.commit.id));
+        }
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
         let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;
@@ -165,10 +175,28 @@ impl Reconciler<'_> {
         Ok((read, tree.revision.clone()))
     }
 
+    /// Returns the last revision of a Source, if its files may be used, and what identifies them.
+    async fn current(&self, source: &CatalogSource) -> Result<(CurrentSource, String), Failure> {
+        let current = self.context.sources.current(&source.source_ref, &self.namespace()).await?;
+        self.context.packages.check_files(&current.url, current.revision.verified_with.as_deref())?;
+        let key = revision_key(&current);
+        Ok((current, key))
+    }
+
     /// Returns the stored catalog if it was read at this revision of the Source, so that its files need not be read again.
     fn stored_at(&self, revision: &str, request: CatalogRequest<'_>) -> Option<Catalog> {
         let is_read = self.context.read.lock().get(&self.uid).is_some_and(|read| read == revision);
         is_read.then(|| self.context.packages.stored_catalog(request)).flatten()
+    }
+
+    /// If the catalog was deleted meanwhile, removes what was stored since then, and returns `true`.
+    fn forget_if_deleted(&self) -> bool {
+        let current = self.context.catalogs.get(&self.namespace(), &self.catalog.name_any());
+        let is_deleted = current.is_none_or(|current| current.uid().as_ref() != Some(&self.uid));
+        if is_deleted {
+            self.context.forget(&self.uid);
+        }
+        is_deleted
     }
 
     /// Returns whether the packages that the status describes are still offered.
@@ -219,6 +247,116 @@ impl Reconciler<'_> {
         } else {
             tracing::warn!(namespace, name, reason = ready.reason, "catalog: {}", ready.message);
             self.context.events.warning(self.catalog, &ready.reason, &ready.message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_source::{NamespaceSemaphore, Packages};
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        catalog::{Catalogs, changes::CatalogChanges},
+        events::Events,
+        locks::Mutex,
+        sources::testing::{listed, offline, packages, source, stored},
+    };
+
+    const CHART: &str = "apiVersion: v2\nname: web\nversion: 1.0.0\n";
+
+    /// A catalog that is the root of a Source.
+    struct World {
+        folder: tempfile::TempDir,
+        packages: Arc<Packages>,
+        catalog: Arc<ExtensionCatalog>,
+        /// The watched catalogs.
+        objects: Writer<ExtensionCatalog>,
+        context: Arc<CatalogContext>,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let packages = packages(folder.path());
+            let catalog: ExtensionCatalog = serde_json::from_value(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionCatalog",
+                "metadata": {"name": "charts", "namespace": "team", "uid": "catalog"},
+                "spec": {"source": {"sourceRef": {"name": "fleet"}}},
+            }))
+            .unwrap();
+            let mut objects = Writer::new(());
+            objects.apply_watcher_event(&Event::Apply(catalog.clone()));
+            let changes = Arc::new(CatalogChanges::default());
+            let context = CatalogContext {
+                client: offline(),
+                packages: packages.clone(),
+                events: Events::new(offline()),
+                catalogs: Catalogs::new(vec![objects.as_reader()], packages.clone(), changes.sender()),
+                changes,
+                sources: listed(source("main"), packages.clone()),
+                polls: Mutex::default(),
+                observed: Mutex::default(),
+                read: Mutex::default(),
+                readers: Arc::new(NamespaceSemaphore::new(1)),
+            };
+            let (catalog, context) = (Arc::new(catalog), Arc::new(context));
+            let world = Self { folder, packages, catalog, objects, context };
+            world.push("c1").await;
+            world
+        }
+
+        async fn push(&self, id: &str) {
+            let (revision, tree) = stored(&source("main"), id, &[("web/Chart.yaml", CHART)]);
+            self.packages.store_tree("uid", revision, tree).await.unwrap();
+        }
+
+        /// Returns the numbers of catalogs in the store and in memory.
+        fn known(&self) -> (usize, usize) {
+            let stored = std::fs::read_dir(self.folder.path().join("catalogs")).unwrap().count();
+            (stored, self.context.read.lock().len())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_catalog_that_has_waited_for_a_slot_reads_the_revision_that_its_source_has_then() {
+        let world = World::new().await;
+        let location = location(&world.catalog.spec);
+        let reconciler = Reconciler {
+            catalog: &world.catalog,
+            context: &world.context,
+            uid: "catalog".to_owned(),
+            location: &location,
+        };
+        let slot = world.context.readers.wait("other").await;
+        let push = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            world.push("c2").await;
+            drop(slot);
+        };
+        let (read, ()) = tokio::join!(reconciler.read(), push);
+        let Ok(PollResult::Read { revision, .. }) = &read else { panic!("{read:?}") };
+        assert_eq!(revision.as_deref(), Some("c2"));
+        let key = world.context.read.lock().get("catalog").cloned();
+        assert!(key.as_ref().is_some_and(|key| key.starts_with("c2 ")), "{key:?}");
+    }
+
+    #[tokio::test]
+    async fn a_catalog_that_is_deleted_while_it_is_read_does_not_come_back() {
+        let mut world = World::new().await;
+        let offline = reconcile(world.catalog.clone(), world.context.clone()).await;
+        assert!(offline.is_err(), "the status cannot be written");
+        assert_eq!(world.known(), (1, 1));
+        let mut successor = ExtensionCatalog::clone(&world.catalog);
+        successor.metadata.uid = Some("successor".to_owned());
+        for event in [Event::Apply(successor.clone()), Event::Delete(successor)] {
+            world.push("c2").await;
+            world.objects.apply_watcher_event(&event);
+            let ended = reconcile(world.catalog.clone(), world.context.clone()).await.unwrap();
+            assert_eq!((ended, world.known()), (Action::await_change(), (0, 0)));
+            assert_eq!(world.context.catalogs.checked_revision(&world.catalog), None);
         }
     }
 }

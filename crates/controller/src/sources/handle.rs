@@ -27,6 +27,9 @@ use super::{
 };
 use crate::{locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight};
 
+/// The content key of files, and the files.
+type CachedTree = (String, Weak<SourceTree>);
+
 /// The watched Sources and the files that were fetched for them. Clones share the data.
 #[derive(Clone)]
 pub struct Sources {
@@ -38,7 +41,7 @@ pub struct Sources {
     labels: NamespaceLabels,
     changes: watch::Sender<u64>,
     /// Files that a caller still has in memory, by uid.
-    cached: Arc<Mutex<HashMap<String, Weak<SourceTree>>>>,
+    cached: Arc<Mutex<HashMap<String, CachedTree>>>,
     /// Tags whose revisions cannot be used.
     pub(super) refused: Arc<RefusedRevisions>,
     /// Revisions of tags.
@@ -118,22 +121,24 @@ impl Sources {
     /// Returns the files of a Source. They may be those of a newer revision, if it was fetched meanwhile.
     pub async fn files(&self, current: &CurrentSource) -> Result<Arc<SourceTree>, Failure> {
         let CurrentSource { uid, revision, .. } = current;
-        if let Some(cached) = self.cached(uid).filter(|tree| tree.revision == revision.commit.id) {
+        if let Some(cached) = self.cached(uid, revision) {
             return Ok(cached);
         }
         let read = self.packages.stored_tree(uid).await?;
         let read = read.filter(|(stored, _)| stored.content_key == revision.content_key);
-        let (_, tree) = read.ok_or_else(|| current.unavailable("has files that cannot be read"))?;
+        let (stored, tree) = read.ok_or_else(|| current.unavailable("has files that cannot be read"))?;
         let tree = Arc::new(tree);
         let mut all = self.cached.lock();
-        all.retain(|_, tree| tree.strong_count() > 0);
-        all.insert(uid.clone(), Arc::downgrade(&tree));
+        all.retain(|_, (_, tree)| tree.strong_count() > 0);
+        all.insert(uid.clone(), (stored.content_key, Arc::downgrade(&tree)));
         Ok(tree)
     }
 
-    /// Returns the files of a Source if a caller still has them in memory.
-    fn cached(&self, uid: &str) -> Option<Arc<SourceTree>> {
-        self.cached.lock().get(uid)?.upgrade()
+    /// Returns the files of this revision of a Source if a caller still has them in memory.
+    fn cached(&self, uid: &str, revision: &StoredRevision) -> Option<Arc<SourceTree>> {
+        let all = self.cached.lock();
+        let (_, tree) = all.get(uid).filter(|(content_key, _)| *content_key == revision.content_key)?;
+        tree.upgrade().filter(|tree| tree.revision == revision.commit.id)
     }
 
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
@@ -234,5 +239,27 @@ mod tests {
         objects.apply_watcher_event(&Event::Apply(source("next")));
         let unfetched = sources.tree(&reference, "team").await.unwrap_err();
         assert!(unfetched.message.contains("has not been fetched yet"), "{unfetched}");
+    }
+
+    #[tokio::test]
+    async fn files_of_another_spec_ignore_are_not_shared() {
+        let folder = tempfile::tempdir().unwrap();
+        let packages = packages(folder.path());
+        let mut objects = Writer::new(());
+        let (stores, changes) = (vec![objects.as_reader()], watch::Sender::default());
+        let sources = Sources::new(offline(), stores, packages.clone(), "platform", changes);
+        let reference = SourceRef { name: "fleet".to_owned(), scope: Scope::Namespace };
+        let all = [("a.yaml", "a: 1"), ("docs", "text")];
+        let mut held = Vec::new();
+        for (ignore, files) in [("none", &all[..]), ("docs", &all[..1])] {
+            let mut changed = source("main");
+            changed.spec.ignore = vec![ignore.to_owned()];
+            let (revision, tree) = stored(&changed, "c1", files);
+            objects.apply_watcher_event(&Event::Apply(changed));
+            packages.store_tree("uid", revision, tree).await.unwrap();
+            let tree = sources.tree(&reference, "team").await.unwrap();
+            assert_eq!(tree.files.len(), files.len(), "{ignore}");
+            held.push(tree);
+        }
     }
 }

@@ -16,7 +16,11 @@ use chandler_tool::{BuildInput, BuiltObject, TemplateService};
 use serde_json::Value;
 
 use super::{CurrentSource, Sources};
-use crate::{queue::RESYNC, single_flight::SingleFlight, tasks::with_files};
+use crate::{
+    queue::{RESYNC, outside_of_limit},
+    single_flight::SingleFlight,
+    tasks::with_files,
+};
 
 /// How long results are kept: longer than between two reconciles of a placement.
 const CACHED: Duration = RESYNC.saturating_mul(3);
@@ -167,50 +171,65 @@ impl SourcePackages {
         values: Option<&str>,
     ) -> Result<PinnedPackage, Failure> {
         let tree = self.files(current).await?;
-        let packed = match content {
-            Content::Chart => pack(&tree, path, |folder| PackedFiles::chart(folder.entries())).await?,
-            Content::Manifests => {
-                pack(&tree, path, |folder| PackedFiles::manifests(folder.entries())).await?
+        let origin = format!("{}, folder {path}", current.named);
+        let (files, folder) = (tree.clone(), path.to_owned());
+        let (digest, format) = match content {
+            Content::Chart => {
+                let pack = move || PackedFiles::chart(files.below(&folder)?.entries());
+                self.store(origin, pack).await?
             }
-            Content::Kustomization => self.build(&tree, path, values).await?,
+            Content::Manifests => {
+                let pack = move || PackedFiles::manifests(files.below(&folder)?.entries());
+                self.store(origin, pack).await?
+            }
+            Content::Kustomization => {
+                let built = self.build(&tree, path, values).await?;
+                self.store(origin, move || pack_objects(&built)).await?
+            }
         };
-        let format = packed.format.to_stored();
-        let stored = self.packages.store_files(packed, &format!("{}, folder {path}", current.named)).await?;
         Ok(PinnedPackage {
             revision: tree.revision.clone(),
-            digest: stored.digest.to_string(),
+            digest,
             format,
             includes_values: content == Content::Kustomization,
         })
     }
 
-    /// Builds a kustomization, which may refer to files outside of its folder, and packs its objects.
+    /// Builds a kustomization, which may refer to files outside of its folder.
     async fn build(
         &self,
         tree: &SourceTree,
         path: &str,
         values: Option<&str>,
-    ) -> Result<PackedFiles, Failure> {
+    ) -> Result<Vec<BuiltObject>, Failure> {
         let values = match values {
             Some(text) => Value::Object(from_yaml("the values", text)?).to_string().into_bytes(),
             None => Vec::new(),
         };
         let files = tree.files.iter().map(|(path, content)| (path.clone(), content.to_vec())).collect();
-        let built = self.service.build(BuildInput { files, path: path.to_owned(), values }).await?;
-        let objects: Vec<_> = built.iter().enumerate().map(file).collect();
-        let objects = objects.iter().map(|(name, yaml)| (name.as_str(), yaml.as_bytes()));
-        Ok(PackedFiles::manifests(objects)?)
+        self.service.build(BuildInput { files, path: path.to_owned(), values }).await
+    }
+
+    /// Packs files and stores the package in the same thread, so that the number of threads limits the memory for packages.
+    /// Returns digest and format.
+    async fn store(
+        &self,
+        origin: String,
+        pack: impl FnOnce() -> Result<PackedFiles, SourceError> + Send + 'static,
+    ) -> Result<(String, Option<String>), Failure> {
+        let packages = self.packages.clone();
+        let store = with_files(move || {
+            let stored = packages.store_files(pack()?, &origin)?;
+            Ok((stored.digest.to_string(), stored.format().to_stored()))
+        });
+        outside_of_limit(store).await
     }
 }
 
-/// Packs a folder.
-async fn pack(
-    tree: &Arc<SourceTree>,
-    path: &str,
-    pack: fn(&SourceTree) -> Result<PackedFiles, SourceError>,
-) -> Result<PackedFiles, Failure> {
-    let (tree, path) = (tree.clone(), path.to_owned());
-    with_files(move || Ok(pack(&tree.below(&path)?)?)).await
+/// Packs the objects of a kustomization.
+fn pack_objects(built: &[BuiltObject]) -> Result<PackedFiles, SourceError> {
+    let objects: Vec<_> = built.iter().enumerate().map(file).collect();
+    PackedFiles::manifests(objects.iter().map(|(name, yaml)| (name.as_str(), yaml.as_bytes())))
 }
 
 /// Returns the file of an object in a bundle. The names keep the order of kustomize.

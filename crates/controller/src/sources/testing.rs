@@ -6,8 +6,15 @@ use bytes::Bytes;
 use chandler_api::extensions::Source;
 use chandler_core::source::{SourceRevisionRecord, content_key};
 use chandler_source::{Packages, SourceOptions, SourceTree, Store, StoredRevision};
-use kube::{Client, client::Body};
+use kube::{
+    Client,
+    client::Body,
+    runtime::{reflector::store::Writer, watcher::Event},
+};
 use serde_json::json;
+use tokio::sync::watch;
+
+use super::Sources;
 
 /// Returns packages with a store in a folder.
 pub fn packages(folder: &Path) -> Arc<Packages> {
@@ -22,6 +29,15 @@ pub fn source(branch: &str) -> Source {
         "spec": {"git": {"url": "https://git.example/fleet.git", "ref": {"branch": branch}}},
     }))
     .unwrap()
+}
+
+/// Returns Sources whose first list is complete and has one object.
+pub fn listed(source: Source, packages: Arc<Packages>) -> Sources {
+    let mut objects = Writer::new(());
+    for event in [Event::Init, Event::InitApply(source), Event::InitDone] {
+        objects.apply_watcher_event(&event);
+    }
+    Sources::new(offline(), vec![objects.as_reader()], packages, "platform", watch::Sender::default())
 }
 
 /// Returns the revision and the files of a commit, as they are stored for a Source.

@@ -1,9 +1,12 @@
 //! Connections without TLS, for protocols that bring their own encryption.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr};
 
 use reqwest::Url;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
 
 use super::{HttpClient, resolver::resolve};
 use crate::{SourceError, addresses::RefusedAddress};
@@ -13,6 +16,7 @@ impl HttpClient {
     /// messages.
     pub async fn connect_tcp(&self, url: &Url, host: &str, port: u16) -> Result<TcpStream, SourceError> {
         let failed = |reason: String| SourceError::RequestFailed { url: url.to_string(), reason };
+        let deadline = Instant::now() + self.limits.connect_timeout;
         let addresses = resolve(&self.policy, host, port).await.map_err(|error| {
             match error.downcast_ref::<RefusedAddress>() {
                 Some(refused) => {
@@ -21,24 +25,25 @@ impl HttpClient {
                 None => failed(error.to_string()),
             }
         })?;
-        let stream = connect_first(&addresses, self.limits.connect_timeout).await;
+        let stream = connect_first(&addresses, deadline).await;
         let stream = stream.map_err(|error| failed(error.to_string()))?;
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;
         Ok(stream)
     }
 }
 
-/// Connects to the first address that accepts. Each gets an equal part of the time, so that one that does not answer leaves
-/// some for the others.
-async fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
-    let part = limit / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+/// Connects to the first address that accepts. Each gets an equal part of the time that is left until the deadline, so that one
+/// that does not answer leaves some for the others.
+async fn connect_first(addresses: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let part = deadline.saturating_duration_since(Instant::now())
+        / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     let mut last = io::Error::other("the host has no address");
     for address in addresses {
         match timeout(part, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error,
             Err(_) => {
-                let reason = format!("{address} did not accept a connection within {part:?}");
+                let reason = format!("{address} did not accept a connection within {part:.1?}");
                 last = io::Error::new(io::ErrorKind::TimedOut, reason);
             }
         }
@@ -48,6 +53,8 @@ async fn connect_first(addresses: &[SocketAddr], limit: Duration) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::net::{TcpListener, TcpSocket};
 
     use super::*;
@@ -73,10 +80,10 @@ mod tests {
         let (dead, _waiting) = silent().await;
         let alive = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (dead, alive) = (dead.local_addr().unwrap(), alive.local_addr().unwrap());
-        let connected = connect_first(&[dead, alive], 2 * MOMENT).await.unwrap();
+        let connected = connect_first(&[dead, alive], Instant::now() + 2 * MOMENT).await.unwrap();
         assert_eq!(connected.peer_addr().unwrap(), alive);
-        let failed = connect_first(&[dead], MOMENT).await.unwrap_err();
+        let failed = connect_first(&[dead], Instant::now() + MOMENT).await.unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-        assert!(connect_first(&[], MOMENT).await.is_err());
+        assert!(connect_first(&[], Instant::now() + MOMENT).await.is_err());
     }
 }

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CHART_LAYER, Layer, Manifest, Registries, repository_url};
 use crate::{
-    Access, SourceError, SourceTree, access_digest::AccessDigest, archive::read_files,
+    Access, SourceError, SourceTree, access_digest::AccessDigest, archive::read_files, http::Deadline,
     namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
     tree::link_remarks,
 };
@@ -154,9 +154,11 @@ impl Registries {
         let list = |_| async {
             let _permit = self.artifacts.permits.acquire(namespace).await?;
             let mut session = self.session(&base_url, access)?;
-            self.tags(&mut session).await.map(Arc::new)
+            // Each page has a time limit of its own, but a list has many pages.
+            let deadline = Deadline::after(self.http.limits.git.timeout);
+            deadline.run(&base_url, self.tags(&mut session)).await?.map(Arc::new)
         };
-        self.artifacts.tags.get_with_max_age(max_age, key, list).await
+        self.artifacts.tags.get_for_namespace(namespace, max_age, key, list).await
     }
 
     /// Downloads an artifact and reads its files. Concurrent callers share the download.

@@ -8,8 +8,8 @@ use reqwest::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    MAX_PAGES, PAGE_SIZE, Registries, endpoint_url, from_tag, not_a_chart, repository_url, session::Session,
-    to_tag,
+    MAX_LIST_BYTES, MAX_PAGES, PAGE_SIZE, Registries, endpoint_url, from_tag, not_a_chart, repository_url,
+    session::Session, to_tag,
 };
 use crate::{Access, SourceError, index::ChartVersion};
 
@@ -109,6 +109,7 @@ impl Registries {
         session: &mut Session<'_>,
         mut url: Url,
     ) -> Result<Vec<P>, SourceError> {
+        let (list, mut bytes) = (url.to_string(), 0);
         url.set_query(Some(&format!("n={PAGE_SIZE}")));
         let mut pages = Vec::new();
         for _ in 0..MAX_PAGES {
@@ -116,6 +117,10 @@ impl Registries {
             let next =
                 response.header(LINK).and_then(next_page).and_then(|link| response.url.join(link).ok());
             let body = response.bytes(self.http.limits.document_bytes).await?;
+            bytes += body.len() as u64;
+            if bytes > MAX_LIST_BYTES {
+                return Err(SourceError::TooLarge { url: list, limit: MAX_LIST_BYTES });
+            }
             let page = serde_json::from_slice(&body);
             pages.push(page.map_err(|_| not_a_chart(&url, "its list is invalid"))?);
             match next.filter(|next| next.origin() == session.base_url.origin()) {

@@ -82,15 +82,15 @@ fn large_files_and_long_names_are_packed() {
     assert!(outside.is_err(), "the name is outside of the archive");
 }
 
-#[tokio::test]
-async fn a_package_is_stored_once() {
+#[test]
+fn a_package_is_stored_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let packed = PackedFiles::manifests([("a.yaml", &b"kind: A\n"[..])]).unwrap();
-    let first = packed.clone().store(&store, "source fleet/apps").await.unwrap();
+    let first = packed.clone().store(&store, "source fleet/apps").unwrap();
     assert_eq!(std::fs::read(first.path()).unwrap(), packed.content);
-    let second = packed.store(&store, "source fleet/apps").await.unwrap();
+    let second = packed.store(&store, "source fleet/apps").unwrap();
     assert_eq!((first.path(), first.format()), (second.path(), &PackageFormat::manifests()));
     let chart = PackedFiles::chart([("Chart.yaml", &b"name: web"[..])]).unwrap();
-    assert!(chart.store(&store, "source fleet/apps").await.unwrap().format().is_helm_chart());
+    assert!(chart.store(&store, "source fleet/apps").unwrap().format().is_helm_chart());
 }

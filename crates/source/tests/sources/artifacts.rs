@@ -7,7 +7,9 @@ use std::{
 
 use axum::{http::HeaderMap, response::IntoResponse as _};
 use chandler_core::{digest::Digest, failure::Failure};
-use chandler_source::{Access, ArtifactFiles, Limits, Packages, SourceError, SourceOptions, TreeLimits};
+use chandler_source::{
+    Access, ArtifactFiles, GitLimits, Limits, Packages, SourceError, SourceOptions, TreeLimits,
+};
 use flate2::{Compression, write::GzEncoder};
 use futures::future::join_all;
 use serde_json::json;
@@ -185,5 +187,27 @@ async fn limits_hold() {
         let refused = message(fetch(&packages, &url, "latest", &access, &[]).await);
         assert!(refused.contains(expected), "{refused}");
         fetch(&packages, &url, "latest", &access, &["a"]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_tags_that_does_not_end_is_refused() {
+    let env = TestEnv::new();
+    let page = json!({"tags": ["a".repeat(4_000_000)]}).to_string();
+    let respond = move |_: &str, _: &HeaderMap| {
+        ([("link", r#"</v2/fleet/tags/list?last=a>; rel="next""#)], page.clone()).into_response()
+    };
+    let server = Server::start(&env.authority, respond).await;
+    let url = format!("{}/fleet", server.url().replace("https://", "oci://"));
+    let default = GitLimits::default();
+    let rows = [
+        (default, "/v2/fleet/tags/list is larger than the limit of 16777216 bytes"),
+        (GitLimits { timeout: Duration::ZERO, ..default }, "did not send a complete response within 0 s"),
+    ];
+    for (git, expected) in rows {
+        let limits = Limits { git, ..options().limits };
+        let packages = env.packages_with(SourceOptions { limits, ..options() });
+        let refused = packages.artifact_tags(&url, &env.access(), Duration::ZERO, "team").await.unwrap_err();
+        assert!(refused.to_string().contains(expected), "{refused}");
     }
 }
