@@ -157,27 +157,30 @@ impl<R: ReleaseKind> Work<R> {
     }
 
     async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        let target = self.connection.target().ok_or_else(|| {
-            Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
-        })?;
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
         match &self.operation {
             Operation::Apply { kind, inputs } => {
-                let Applied { details, unchanged } =
-                    self.apply(operation_id, target, *kind, inputs, handle).await?;
+                let Applied { details, unchanged } = self.apply(operation_id, *kind, inputs, handle).await?;
                 Ok(if unchanged { Done::Unchanged(details) } else { Done::Applied(*kind, details) })
             }
             Operation::Remove => {
-                self.remove(operation_id, target, handle).await?;
+                self.remove(operation_id, handle).await?;
                 Ok(Done::Removed)
             }
         }
     }
 
+    /// Returns how to reach the cluster, with the newest credentials. It is read last: a download may have taken longer than a
+    /// token is valid.
+    fn target(&self) -> Result<Target, Failure> {
+        self.connection.target().ok_or_else(|| {
+            Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
+        })
+    }
+
     async fn apply(
         &self,
         operation_id: String,
-        target: Target,
         kind: ApplyKind,
         inputs: &Inputs,
         handle: &Handle<Outcome>,
@@ -189,6 +192,7 @@ impl<R: ReleaseKind> Work<R> {
         });
         // The package is kept until the operation has ended, so that the store does not delete it.
         let (values, stored) = prepared.await.ok_or_else(not_begun)??;
+        let target = self.target()?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
@@ -204,12 +208,8 @@ impl<R: ReleaseKind> Work<R> {
         self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
     }
 
-    async fn remove(
-        &self,
-        operation_id: String,
-        target: Target,
-        handle: &Handle<Outcome>,
-    ) -> Result<(), OperationFailure> {
+    async fn remove(&self, operation_id: String, handle: &Handle<Outcome>) -> Result<(), OperationFailure> {
+        let target = self.target()?;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id,
