@@ -25,6 +25,7 @@ use crate::{
     kinds::{ComposeServices, Kinds},
     locks::Mutex,
     metrics::Metrics,
+    operations::follow_memory,
     queue::Trigger,
     references::References,
     release::NamedCatalogs,
@@ -159,6 +160,8 @@ impl Controllers {
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
+        let (operations, tools) = (shared.release_caches.operations.clone(), shared.tools.clone());
+        tasks.spawn(follow_memory(operations, move || tools.are_low_on_memory()));
         syncs.run(tasks, &shared);
         let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
         let services = ComposeServices { shared: &shared, caches: &caches, templates, resolver };

@@ -1,6 +1,7 @@
 //! Runs operations: one at a time per release, started when the schedule has a slot.
 
 mod drain;
+mod memory;
 
 use std::{
     collections::HashMap,
@@ -18,7 +19,7 @@ use chandler_tool::StepReport;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-pub use self::drain::drain_on_stop;
+pub use self::{drain::drain_on_stop, memory::follow_memory};
 use crate::{
     locks::{Mutex, MutexGuard},
     metrics::Metrics,
@@ -224,6 +225,21 @@ impl<O: OperationOutcome> Operations<O> {
         let queued: Vec<_> = table.jobs.keys().cloned().collect();
         for id in &queued {
             table.withdraw(id);
+        }
+    }
+
+    /// Sets whether operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
+    pub fn set_low_on_memory(&self, low: bool) {
+        if !self.lock().schedule.set_low_on_memory(low) {
+            return;
+        }
+        if low {
+            tracing::warn!(
+                "memory is low: operations with `wait` start only on clusters on which others wait"
+            );
+        } else {
+            tracing::info!("memory is no longer low: operations with `wait` start again");
+            self.start_due();
         }
     }
 
@@ -486,6 +502,23 @@ mod tests {
         operations.cancel_all();
         operations.wait_idle().await;
         assert_eq!(outcome(&operations, &running), Some("cancelled"));
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_is_going_to_wait_starts_when_memory_is_no_longer_low() {
+        let operations = operations();
+        operations.set_low_on_memory(true);
+        let (notified, mut notifications) = mpsc::unbounded_channel();
+        for (id, waits) in [("waits", true), ("does not", false)] {
+            let notified = notified.clone();
+            let notify = move || notified.send(id).unwrap();
+            let job = |_| async { "done" }.boxed();
+            operations.start(id.to_owned(), blue(), Operation::Remove, waits, notify, job);
+        }
+        assert_eq!(notifications.recv().await, Some("does not"));
+        assert_eq!(operations.running(&"waits".to_owned()).unwrap().phase, OperationPhase::Queued);
+        operations.set_low_on_memory(false);
+        assert_eq!(notifications.recv().await, Some("waits"));
     }
 
     #[tokio::test]

@@ -64,9 +64,11 @@ impl Outage {
     /// Returns how long after its beginning the outage is reported.
     pub fn report_after(&self) -> Duration {
         match self.last.as_ref().map(|failure| failure.category) {
-            None | Some(Category::Unreachable | Category::Timeout | Category::Internal) => REPORT_AFTER,
-            // A token that has just expired may have been renewed: the next attempt reads the kubeconfig again.
-            Some(Category::Unauthorized) if self.failures < 2 => REPORT_AFTER,
+            // `Unauthorized`: credentials that have expired may be replaced soon, and every attempt reads the kubeconfig again.
+            None
+            | Some(Category::Unreachable | Category::Timeout | Category::Internal | Category::Unauthorized) => {
+                REPORT_AFTER
+            }
             Some(_) => Duration::ZERO,
         }
     }
@@ -137,7 +139,7 @@ mod tests {
             (outage(&[Timeout, Unreachable]), REPORT_AFTER),
             (outage(&[Internal]), REPORT_AFTER),
             (outage(&[Unauthorized]), REPORT_AFTER),
-            (outage(&[Unauthorized, Unauthorized]), Duration::ZERO),
+            (outage(&[Unreachable, Unauthorized, Unauthorized]), REPORT_AFTER),
             (outage(&[Forbidden]), Duration::ZERO),
             (outage(&[InvalidSpec]), Duration::ZERO),
         ];

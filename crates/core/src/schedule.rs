@@ -1,7 +1,7 @@
 //! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
 //! objects to become ready does not occupy a slot. Because each costs memory, the number of clusters with such operations is
 //! limited; it is not the number of operations, because objects of one release often wait for those of another one on the
-//! same cluster, such as its network. A cluster that has not answered an operation gets one slot only, so that few clusters
+//! same cluster, such as its network. While memory is low, it does not grow. A cluster that has not answered an operation gets one slot only, so that few clusters
 //! that hang cannot occupy all.
 //!
 //! Clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
@@ -62,6 +62,8 @@ pub struct Schedule<Id> {
     waiting: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
+    /// Whether operations that wait occupy as much memory as they may.
+    low_on_memory: bool,
 }
 
 impl<Id: Clone + Eq + Hash> Schedule<Id> {
@@ -73,7 +75,14 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             active: HashMap::new(),
             waiting: HashMap::new(),
             answering: HashSet::new(),
+            low_on_memory: false,
         }
+    }
+
+    /// Sets whether operations that wait occupy as much memory as they may. Then no operation that is going to wait is started
+    /// on another cluster. Returns whether that is new.
+    pub fn set_low_on_memory(&mut self, low: bool) -> bool {
+        std::mem::replace(&mut self.low_on_memory, low) != low
     }
 
     /// Queues an operation. `waits` tells whether it is going to wait for objects.
@@ -125,7 +134,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.values().filter(|active| *active == cluster).count() >= slots {
             return None;
         }
-        let may_wait = waiting.len() < self.limits.waiting_clusters || waiting.contains(cluster);
+        let has_room = !self.low_on_memory && waiting.len() < self.limits.waiting_clusters;
+        let may_wait = has_room || waiting.contains(cluster);
         self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
     }
 
@@ -295,6 +305,22 @@ mod tests {
         assert_eq!(started(&mut schedule), [3, 4]);
         schedule.release(&1);
         schedule.release(&4);
+        assert_eq!(started(&mut schedule), [2]);
+    }
+
+    #[test]
+    fn while_memory_is_low_operations_start_that_do_not_wait_or_are_on_a_cluster_that_waits() {
+        let mut schedule = schedule(limits(4, 16));
+        schedule.submit(1, cluster(BLUE), true);
+        assert_eq!(schedule.start_next(), Some(1));
+        schedule.wait(&1);
+        assert!(schedule.set_low_on_memory(true));
+        assert!(!schedule.set_low_on_memory(true));
+        for (id, name, waits) in [(2, "green", true), (3, "green", false), (4, BLUE, true)] {
+            schedule.submit(id, cluster(name), waits);
+        }
+        assert_eq!(started(&mut schedule), [3, 4]);
+        assert!(schedule.set_low_on_memory(false));
         assert_eq!(started(&mut schedule), [2]);
     }
 

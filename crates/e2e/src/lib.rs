@@ -26,6 +26,7 @@ pub mod manager;
 pub mod oci;
 pub mod packaging;
 pub mod programs;
+pub mod self_hosted;
 pub mod shell;
 pub mod signals;
 pub mod sync_world;

@@ -63,16 +63,17 @@ impl ManagementCluster {
     }
 
     pub fn start_manager(&self) -> Child {
-        self.start_manager_with_environment(Vec::new())
-    }
-
-    pub fn start_manager_with_environment(&self, env: Vec<(String, String)>) -> Child {
-        self.spawn_manager(LEASE_SECONDS, &[], env)
+        self.start_manager_with(&[])
     }
 
     /// Starts a manager with additional arguments.
     pub fn start_manager_with(&self, additional: &[&str]) -> Child {
-        self.spawn_manager(LEASE_SECONDS, additional, Vec::new())
+        self.start_manager_with_environment(additional, Vec::new())
+    }
+
+    /// Starts a manager with additional arguments and an environment.
+    pub fn start_manager_with_environment(&self, additional: &[&str], env: Vec<(String, String)>) -> Child {
+        self.spawn_manager(LEASE_SECONDS, additional, env)
     }
 
     /// Starts a manager whose successor takes over soon after it was killed.

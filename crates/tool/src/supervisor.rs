@@ -208,6 +208,11 @@ impl Supervisor {
         (state.starts, state.current.as_ref().and_then(|process| process.stats()))
     }
 
+    /// Returns whether a process that was replaced because of its memory still runs operations.
+    pub fn is_draining(&self) -> bool {
+        self.0.controls.running().len() > 1
+    }
+
     /// Ends the process at once, running operations included. The next call starts another.
     pub async fn kill(&self) {
         self.0.state.lock().await.kill();

@@ -39,6 +39,12 @@ impl Tools {
         }
     }
 
+    /// Returns whether operations occupy as much memory of a tool as they may: it was replaced because of that, and the
+    /// replaced process still runs operations.
+    pub fn are_low_on_memory(&self) -> bool {
+        self.all().iter().any(|tool| tool.supervisor().is_draining())
+    }
+
     /// Returns `None` if there is no such tool.
     pub fn get(&self, id: ToolId) -> Option<&PackageTool> {
         self.0.get(id.0)

@@ -192,8 +192,10 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
 async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
     let supervisor = Supervisor::new(config_of_grown());
     let running = supervisor.acquire().await.unwrap();
+    assert!(!supervisor.is_draining());
     replaced(&supervisor, &running).await;
     assert!(is_alive(running.pid()), "a running call is not cut off");
+    assert!(supervisor.is_draining());
     let old = running.pid();
     drop(running);
     gone(old).await;

@@ -247,6 +247,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn beyond_their_limit_a_reconcile_that_waits_long_counts() {
+        let slow = Arc::new(SlowReconciles::default());
+        for number in 0..MAX_SLOW_RECONCILES {
+            assert!(slow.begin(&(None, number.to_string())));
+        }
+        let (executor, _reconciles) = SlowExecutor::new();
+        let action = Action::requeue(Duration::from_mins(1));
+        let waiting = async move {
+            outside_of_limit(tokio::time::sleep(SLOW_AFTER * 2)).await;
+            Ok(Action::requeue(Duration::from_mins(1)))
+        };
+        assert_eq!(slow.clone().run(executor, object(), waiting, || {}).await.unwrap(), action);
+        assert_eq!(slow.lock().len(), MAX_SLOW_RECONCILES);
+    }
+
+    #[tokio::test]
     async fn a_reconcile_that_waits_for_the_management_cluster_counts() {
         let slow = Arc::new(SlowReconciles::default());
         let (executor, _reconciles) = SlowExecutor::new();

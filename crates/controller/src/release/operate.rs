@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
     failure::{Category, Failure},
-    identity::ToolId,
+    identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
     target::Target,
 };
@@ -51,7 +51,8 @@ pub enum Done {
     Removed,
 }
 
-/// The parts of an operation, collected before it is queued.
+/// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
+/// be thousands of queued operations. They are read when it starts.
 struct Work<R: ReleaseKind> {
     context: Arc<ReleaseContext<R>>,
     operation: Operation<Inputs>,
@@ -59,7 +60,10 @@ struct Work<R: ReleaseKind> {
     /// Generation of the spec that requests it.
     generation: Option<i64>,
     object: ObjectRef<R>,
-    desired: Desired,
+    cluster: ClusterKey,
+    release: ReleaseId,
+    /// The repository of the package, which may be that of a catalog.
+    repository: String,
     tool: PackageTool,
     connection: Arc<Connection>,
 }
@@ -82,7 +86,9 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             id: id.clone(),
             generation: object.meta().generation,
             object: ObjectRef::from_obj(object),
-            desired: desired.clone(),
+            cluster: desired.cluster.clone(),
+            release: desired.release.clone(),
+            repository: desired.package.repository.clone(),
             tool,
             connection,
         };
@@ -108,14 +114,14 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 impl<R: ReleaseKind> Work<R> {
     async fn run(self, handle: Handle<Outcome>) -> Outcome {
         let started = Instant::now();
-        let (cluster, release, kind) =
-            (self.desired.cluster.clone(), self.desired.release.clone(), self.operation.kind());
-        if handle.cancel.is_cancelled() || !self.is_still_wanted() {
+        let (cluster, release, kind) = (&self.cluster, &self.release, self.operation.kind());
+        let desired = if handle.cancel.is_cancelled() { None } else { self.still_desired() };
+        let Some(desired) = desired else {
             tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation is not started: it is outdated");
             return self.outcome(true, Err(not_begun().into()));
-        }
+        };
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
-        let result = self.act(&handle).await;
+        let result = self.act(desired, &handle).await;
         let outcome = match &result {
             Ok(Done::Unchanged(_)) => "unchanged",
             Ok(_) => "success",
@@ -142,82 +148,99 @@ impl<R: ReleaseKind> Work<R> {
         Outcome { key, tool: self.tool.id(), canceled, result }
     }
 
-    /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. An
-    /// object that does not reflect the spec of its placement yet is about to change.
-    fn is_still_wanted(&self) -> bool {
-        let Some(object) = self.context.releases.by_reference(&self.object) else { return false };
+    /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
+    /// the desired release if so. An object that does not reflect the spec of its placement yet is about to change.
+    fn still_desired(&self) -> Option<Desired> {
+        let object = self.context.releases.by_reference(&self.object)?;
         let is_removal = matches!(self.operation, Operation::Remove);
         let is_unchanged = object.uid().as_ref() == Some(&self.id)
             && object.meta().deletion_timestamp.is_some() == is_removal
             && (is_removal || object.meta().generation == self.generation);
-        let is_paused =
-            status::is_paused(&*object) || self.context.clusters.facts(&self.desired.cluster).paused;
+        let is_paused = status::is_paused(&*object) || self.context.clusters.facts(&self.cluster).paused;
         let placement = (self.context.placement_state)(&object);
-        is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied)
+        let is_wanted =
+            is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied);
+        if !is_wanted {
+            return None;
+        }
+        // The reconcile that follows reports a spec that is not valid.
+        let mut desired = object.desired().ok()?;
+        desired.package.repository.clone_from(&self.repository);
+        Some(desired)
     }
 
-    async fn act(&self, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        let target = self.connection.target().ok_or_else(|| {
-            Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.desired.cluster))
-        })?;
+    async fn act(&self, desired: Desired, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
         match &self.operation {
             Operation::Apply { kind, inputs } => {
                 let Applied { details, unchanged } =
-                    self.apply(operation_id, target, *kind, inputs, handle).await?;
+                    self.apply(operation_id, desired, *kind, inputs, handle).await?;
                 Ok(if unchanged { Done::Unchanged(details) } else { Done::Applied(*kind, details) })
             }
             Operation::Remove => {
-                self.remove(operation_id, target, handle).await?;
+                self.remove(operation_id, desired, handle).await?;
                 Ok(Done::Removed)
             }
         }
     }
 
+    /// Returns how to reach the cluster, with the newest credentials. It is read last: a download may have taken longer than a
+    /// token is valid.
+    fn target(&self) -> Result<Target, Failure> {
+        self.connection.target().ok_or_else(|| {
+            Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
+        })
+    }
+
     async fn apply(
         &self,
         operation_id: String,
-        target: Target,
+        desired: Desired,
         kind: ApplyKind,
         inputs: &Inputs,
         handle: &Handle<Outcome>,
     ) -> Result<Applied, OperationFailure> {
         let prepared = handle.cancel.run_until_cancelled(async {
-            let values = self.context.values_text(&self.desired).await?;
-            let stored = self.context.stored_package(&self.desired, &inputs.package).await?;
+            let values = self.context.values_text(&desired).await?;
+            let stored = self.context.stored_package(&desired, &inputs.package).await?;
             Ok::<_, Failure>((values, stored))
         });
         // The package is kept until the operation has ended, so that the store does not delete it.
         let (values, stored) = prepared.await.ok_or_else(not_begun)??;
+        let target = self.target()?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
             target,
-            release: self.desired.release.clone(),
+            release: self.release.clone(),
             package: inputs::file(&stored),
             values,
             kind,
             inputs: inputs.digest.clone(),
-            rendering: self.desired.rendering.clone(),
-            execution: self.desired.execution.clone(),
+            rendering: desired.rendering.clone(),
+            execution: desired.execution.clone(),
         };
+        // The operation may wait long, and needs the values no more.
+        drop(desired);
         self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
     }
 
     async fn remove(
         &self,
         operation_id: String,
-        target: Target,
+        desired: Desired,
         handle: &Handle<Outcome>,
     ) -> Result<(), OperationFailure> {
+        let target = self.target()?;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id,
             target,
-            release: self.desired.release.clone(),
-            rendering: self.desired.rendering.clone(),
-            execution: self.desired.execution.clone(),
+            release: self.release.clone(),
+            rendering: desired.rendering.clone(),
+            execution: desired.execution.clone(),
         };
+        drop(desired);
         self.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
     }
 }

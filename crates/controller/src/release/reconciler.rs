@@ -90,12 +90,10 @@ where
             name: object.name_any(),
             field: "uid",
         })?;
-        let mut state = context.reconcile_states.get(&uid);
+        let state = context.reconcile_states.get(&uid);
         // The cache is read after the state: a status that was dropped because the watch shows it is in the cache by now.
         let newest = context.releases.by_reference(&ObjectRef::from_obj(&*object));
         let object = newest.filter(|newest| newest.uid().as_ref() == Some(&uid)).unwrap_or(object);
-        // The watch has caught up: the cache holds the status, which may list many objects.
-        state.status = state.status.filter(|written| object.status() != Some(written));
         let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
         let mut status = written.clone();
         if let Some((_, inputs)) = &state.inputs {

@@ -1,10 +1,20 @@
-//! Releases during a Kubernetes upgrade of their cluster.
+//! Releases during a Kubernetes upgrade of their cluster, and while its version is unknown.
 
-use chandler_e2e::world::{World, chart, config_value};
-use chandler_sandbox::{assets::KubernetesVersion, provider::cluster_resource, testing};
+use chandler_e2e::{
+    manager::Manager,
+    self_hosted::{NAMESPACE, SelfHosted},
+    wait::eventually,
+    world::{World, chart, config_value},
+};
+use chandler_sandbox::{
+    assets::KubernetesVersion,
+    crds::wait_served,
+    provider::{cluster_resource, sandbox_control_plane::SandboxControlPlane},
+    testing,
+};
 use kube::{
-    Api,
-    api::{DynamicObject, Patch, PatchParams},
+    Api, CustomResourceExt as _,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -38,4 +48,68 @@ async fn only_charts_that_read_the_kubernetes_version_are_upgraded() {
     world.wait_ready("capable", "alpha", 2).await;
     world.wait_ready("hello", "alpha", 1).await;
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
+}
+
+/// Sets the version that the control plane of `alpha` reports. `None` means that it reports none.
+async fn report_version(test: &SelfHosted, version: Option<&str>) {
+    let control_planes: Api<SandboxControlPlane> = Api::namespaced(test.management.client.clone(), NAMESPACE);
+    let patch = Patch::Merge(json!({"status": {"version": version}}));
+    control_planes.patch_status("alpha", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The version is unknown before the control plane is created or has started, and after `clusterctl move`, which moves no
+/// status.
+#[tokio::test]
+async fn while_the_kubernetes_version_is_unknown_charts_that_read_it_wait_and_are_not_upgraded_twice() {
+    let test = SelfHosted::new("unknown-version").await;
+    test.repository.publish(&chart("capable")).unwrap();
+    test.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
+    let resource = ApiResource::erase::<SandboxControlPlane>(&());
+    wait_served(&test.management.client, &resource).await.unwrap();
+    let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": "alpha"});
+    test.create_cluster("alpha", &test.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
+    let manager = Manager::from_process(test.management.start_manager());
+    test.apply_placement("hello", "alpha", "hello", &json!({})).await;
+    test.apply_placement("capable", "alpha", "capable", &json!({})).await;
+    test.wait_ready("hello", 1).await;
+    test.wait_condition("capable", "Ready", "False", "SandboxControlPlane default/alpha does not exist")
+        .await;
+    let control_plane = json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {
+            "name": "alpha", "namespace": NAMESPACE, "labels": {"cluster.x-k8s.io/cluster-name": "alpha"},
+        },
+        "spec": {"version": "v1.34.4"},
+    });
+    test.apply(&control_plane).await;
+    test.wait_condition("capable", "Ready", "False", "does not report yet").await;
+    assert!(test.revisions("capable").await.is_empty());
+    report_version(&test, Some("v1.34.4")).await;
+    test.wait_ready("capable", 1).await;
+
+    // What is known stays known, until the manager is restarted.
+    let first = [(1, "deployed".to_owned())];
+    report_version(&test, None).await;
+    manager.wait_idle().await;
+    test.wait_ready("capable", 1).await;
+    manager.stop().await;
+    let manager = Manager::from_process(test.management.start_manager());
+    test.wait_condition("capable", "Ready", "False", "does not report yet").await;
+    assert_eq!(test.revisions("capable").await, first);
+
+    // A change that is made meanwhile is applied once.
+    test.apply_placement("capable", "alpha", "capable", &json!({"valuesTemplate": "changed: true"})).await;
+    eventually("the changed release is reconciled", || async {
+        let release = test.release("capable").await?;
+        let reconciled = release.status?.observed_generation == release.metadata.generation;
+        (reconciled && release.spec.values.contains("changed")).then_some(())
+    })
+    .await;
+    assert_eq!(test.revisions("capable").await, first);
+    report_version(&test, Some("v1.34.4")).await;
+    test.wait_ready("capable", 2).await;
+    let both = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
+    assert_eq!(test.revisions("capable").await, both);
+    assert_eq!(test.revisions("hello").await, first);
+    manager.stop().await;
 }

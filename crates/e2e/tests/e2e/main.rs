@@ -21,6 +21,7 @@ mod cluster_resource_set;
 mod clusterctl_move;
 mod collisions;
 mod crash;
+mod credential_rotation;
 mod event_routing;
 mod extension_sources;
 mod extensions;
