@@ -1,8 +1,9 @@
-//! Git repositories over https, served by `git http-backend` with a certificate of the sandbox's authority.
+//! Git repositories over https, served by `git http-backend` with a certificate of the sandbox's authority, and over ssh.
 
 mod cgi;
 mod import;
 mod program;
+pub mod ssh;
 mod work_tree;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,12 @@ pub enum Error {
     Run { source: io::Error },
     #[error("git {arguments} failed: {output}")]
     Git { arguments: String, output: String },
+    #[error("cannot run ssh-keygen, a program of OpenSSH: {source}")]
+    RunKeygen { source: io::Error },
+    #[error("ssh-keygen failed: {output}")]
+    Keygen { output: String },
+    #[error("cannot read a key that ssh-keygen created: {source}")]
+    Key { source: russh::keys::ssh_key::Error },
 }
 
 /// The number of requests per kind.

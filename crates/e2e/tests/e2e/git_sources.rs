@@ -38,7 +38,7 @@ pub async fn patch(world: &World, name: &str, spec: Value) {
 }
 
 /// Waits until the status of a Source is up to date and `check` accepts it.
-async fn wait_status(
+pub async fn wait_status(
     world: &World,
     name: &str,
     what: &str,
@@ -67,7 +67,7 @@ pub async fn wait_reason(world: &World, name: &str, expected: &str) -> (SourceSt
     (status, message)
 }
 
-fn ready(status: &SourceStatus) -> Option<&Condition> {
+pub fn ready(status: &SourceStatus) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 

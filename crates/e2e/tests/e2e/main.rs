@@ -56,6 +56,7 @@ mod secrets;
 mod several_syncs;
 mod signatures;
 mod sources;
+mod ssh_sources;
 mod status;
 mod strategies;
 mod sync;

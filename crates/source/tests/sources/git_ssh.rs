@@ -1,50 +1,23 @@
 //! Git repositories over ssh, served by `git upload-pack`.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chandler_core::failure::Failure;
-use chandler_sandbox::git_server::{GitServer, WorkTree};
+use chandler_sandbox::git_server::{
+    WorkTree,
+    ssh::{SshKey, SshServer, SshSettings},
+};
 use chandler_source::{
     Access, AddressPolicy, Credentials, GitCommit, GitLimits, Limits, Packages, SourceOptions,
 };
-use russh::keys::{HashAlg, PrivateKey};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::git::{fetch, message, texts};
-use crate::support::{
-    env::{TestEnv, options},
-    ssh_server::{SshServer, SshSettings},
-};
+use crate::support::env::{TestEnv, options};
 
-/// A key that `ssh-keygen` created.
-struct Key {
-    /// The content of the file.
-    private: String,
-    public: String,
-}
-
-impl Key {
-    fn create(env: &TestEnv, name: &str, kind: &str, passphrase: &str) -> Self {
-        let path = env.path(name).to_string_lossy().into_owned();
-        let arguments = ["-q", "-a", "1", "-t", kind, "-N", passphrase, "-C", name, "-f", &path];
-        assert!(Command::new("ssh-keygen").args(arguments).status().unwrap().success());
-        let read = |path: String| std::fs::read_to_string(path).unwrap();
-        Self { public: read(format!("{path}.pub")), private: read(path) }
-    }
-
-    fn parsed(&self) -> PrivateKey {
-        PrivateKey::from_openssh(&self.private).unwrap()
-    }
-
-    /// Returns the line of the key in `known_hosts`.
-    fn known_at(&self, server: &SshServer) -> String {
-        format!("[127.0.0.1]:{} {}", server.address.port(), self.public)
-    }
-
-    fn fingerprint(&self) -> String {
-        self.parsed().fingerprint(HashAlg::Sha256).to_string()
-    }
+async fn create_key(env: &TestEnv, name: &str, kind: &str, passphrase: &str) -> SshKey {
+    SshKey::create(env.directory.path(), name, kind, passphrase).await.unwrap()
 }
 
 /// A server with the repository `fleet`, which has one commit.
@@ -53,33 +26,25 @@ struct Fixture {
     server: SshServer,
     settings: SshSettings,
     tree: WorkTree,
-    host: Key,
-    user: Key,
+    host: SshKey,
+    user: SshKey,
 }
 
 impl Fixture {
     async fn start() -> Self {
         let env = TestEnv::new();
-        let folder = env.path("served");
-        let https = GitServer::start(&env.authority, &folder).await.unwrap();
-        let tree = https.create("fleet").await.unwrap();
+        let host = create_key(&env, "host", "ed25519", "").await;
+        let user = create_key(&env, "user", "ed25519", "").await;
+        let settings = SshSettings::new(&env.path("served"), &host, &user);
+        let server = SshServer::start(settings.clone()).await.unwrap();
+        let tree = server.create("fleet").await.unwrap();
         tree.commit("first", &[("a.yaml", "a: 1\n")]).await.unwrap();
-        let (host, user) =
-            (Key::create(&env, "host", "ed25519", ""), Key::create(&env, "user", "ed25519", ""));
-        let settings = SshSettings {
-            host_keys: vec![host.parsed()],
-            authorized: user.public.parse().unwrap(),
-            accepts_environment: true,
-            opens_channel: false,
-            folder,
-        };
-        let server = SshServer::start(settings.clone()).await;
         Self { env, server, settings, tree, host, user }
     }
 
     /// Returns an access with a key, for a server with the host key.
     fn access(&self, identity: &str) -> Access {
-        let known_hosts = self.host.known_at(&self.server);
+        let known_hosts = self.server.known_hosts(&self.host);
         self.env.access_with(&[("identity", identity), ("known_hosts", &*known_hosts)])
     }
 
@@ -120,8 +85,8 @@ async fn a_commit_is_fetched_with_one_connection() {
 async fn servers_without_protocol_version_2_are_read() {
     let fixture = Fixture::start().await;
     let settings = SshSettings { accepts_environment: false, ..fixture.settings.clone() };
-    let server = SshServer::start(settings).await;
-    let known_hosts = fixture.host.known_at(&server);
+    let server = SshServer::start(settings).await.unwrap();
+    let known_hosts = server.known_hosts(&fixture.host);
     let secret = [("identity", &*fixture.user.private), ("known_hosts", &*known_hosts)];
     let (packages, access, url) = (fixture.packages(), fixture.env.access_with(&secret), server.url("fleet"));
     let commit = fetch(&packages, &url, &access, &json!({"branch": "main"}), &[]).await.unwrap();
@@ -131,8 +96,9 @@ async fn servers_without_protocol_version_2_are_read() {
 #[tokio::test]
 async fn a_server_that_opens_a_channel_is_refused() {
     let fixture = Fixture::start().await;
-    let server = SshServer::start(SshSettings { opens_channel: true, ..fixture.settings.clone() }).await;
-    let known_hosts = fixture.host.known_at(&server);
+    let server =
+        SshServer::start(SshSettings { opens_channel: true, ..fixture.settings.clone() }).await.unwrap();
+    let known_hosts = server.known_hosts(&fixture.host);
     let secret = [("identity", &*fixture.user.private), ("known_hosts", &*known_hosts)];
     let (packages, access, url) = (fixture.packages(), fixture.env.access_with(&secret), server.url("fleet"));
     let refused = message(fetch(&packages, &url, &access, &json!({"branch": "main"}), &[]).await);
@@ -142,12 +108,12 @@ async fn a_server_that_opens_a_channel_is_refused() {
 #[tokio::test]
 async fn the_server_must_have_a_known_key() {
     let fixture = Fixture::start().await;
-    let other = Key::create(&fixture.env, "other", "ed25519", "");
+    let other = create_key(&fixture.env, "other", "ed25519", "").await;
     let offered = fixture.host.fingerprint();
     let unknown = format!("git.example {}", fixture.host.public);
     let (changed, revoked) = (
-        other.known_at(&fixture.server),
-        format!("{}@revoked * {}", fixture.host.known_at(&fixture.server), fixture.host.public),
+        fixture.server.known_hosts(&other),
+        format!("{}@revoked * {}", fixture.server.known_hosts(&fixture.host), fixture.host.public),
     );
     let rows = [
         (&*unknown, "has no key for [127.0.0.1]:"),
@@ -177,11 +143,11 @@ async fn the_server_must_have_a_known_key() {
 #[tokio::test]
 async fn a_server_with_several_keys_offers_the_known_one() {
     let fixture = Fixture::start().await;
-    let ecdsa = Key::create(&fixture.env, "ecdsa", "ecdsa", "");
-    let host_keys = vec![fixture.host.parsed(), ecdsa.parsed()];
-    let server = SshServer::start(SshSettings { host_keys, ..fixture.settings.clone() }).await;
+    let ecdsa = create_key(&fixture.env, "ecdsa", "ecdsa", "").await;
+    let host_keys = vec![fixture.host.clone(), ecdsa.clone()];
+    let server = SshServer::start(SshSettings { host_keys, ..fixture.settings.clone() }).await.unwrap();
     for known in [&fixture.host, &ecdsa] {
-        let known_hosts = known.known_at(&server);
+        let known_hosts = server.known_hosts(known);
         let secret = [("identity", &*fixture.user.private), ("known_hosts", &*known_hosts)];
         let access = fixture.env.access_with(&secret);
         fetch(&fixture.packages(), &server.url("fleet"), &access, &json!(null), &[]).await.unwrap();
@@ -191,11 +157,11 @@ async fn a_server_with_several_keys_offers_the_known_one() {
 #[tokio::test]
 async fn keys_that_the_server_does_not_accept_are_reported() {
     let fixture = Fixture::start().await;
-    let other = Key::create(&fixture.env, "other", "ecdsa", "");
+    let other = create_key(&fixture.env, "other", "ecdsa", "").await;
     let refused = message(fixture.fetch(&fixture.access(&other.private)).await);
     let expected = format!("does not accept the key {} for user git", other.fingerprint());
     assert!(refused.starts_with("SourceUnavailable") && refused.contains(&expected), "{refused}");
-    let rsa = Key::create(&fixture.env, "rsa", "rsa", "");
+    let rsa = create_key(&fixture.env, "rsa", "rsa", "").await;
     for identity in [&*rsa.private, "nonsense"] {
         let refused = message(fixture.fetch(&fixture.access(identity)).await);
         assert!(refused.contains("identity is not an ed25519 or ecdsa key"), "{refused}");
@@ -205,10 +171,10 @@ async fn keys_that_the_server_does_not_accept_are_reported() {
 #[tokio::test]
 async fn encrypted_keys_need_their_passphrase() {
     let fixture = Fixture::start().await;
-    let key = Key::create(&fixture.env, "encrypted", "ed25519", "canary");
-    let settings = SshSettings { authorized: key.public.parse().unwrap(), ..fixture.settings.clone() };
-    let server = SshServer::start(settings).await;
-    let known_hosts = fixture.host.known_at(&server);
+    let key = create_key(&fixture.env, "encrypted", "ed25519", "canary").await;
+    let settings = SshSettings { authorized: key.clone(), ..fixture.settings.clone() };
+    let server = SshServer::start(settings).await.unwrap();
+    let known_hosts = server.known_hosts(&fixture.host);
     let packages = fixture.packages();
     let secret = [("identity", &*key.private), ("known_hosts", &*known_hosts)];
     let rows = [
