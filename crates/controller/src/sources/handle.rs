@@ -252,10 +252,10 @@ mod tests {
         let all = [("a.yaml", "a: 1"), ("docs", "text")];
         let mut held = Vec::new();
         for (ignore, files) in [("none", &all[..]), ("docs", &all[..1])] {
-            let mut changed = source("main");
-            changed.spec.ignore = vec![ignore.to_owned()];
-            let (revision, tree) = stored(&changed, "c1", files);
-            objects.apply_watcher_event(&Event::Apply(changed));
+            let mut object = source("main");
+            object.spec.ignore = vec![ignore.to_owned()];
+            let (revision, tree) = stored(&object, "c1", files);
+            objects.apply_watcher_event(&Event::Apply(object));
             packages.store_tree("uid", revision, tree).await.unwrap();
             let tree = sources.tree(&reference, "team").await.unwrap();
             assert_eq!(tree.files.len(), files.len(), "{ignore}");
