@@ -106,7 +106,8 @@ impl Credentials {
     async fn wait_used(&self, audit: &mut AuditLog) {
         let user = format!("system:serviceaccount:{NAMESPACE}:{}", self.name);
         eventually(&format!("the token {} is used", self.name), || {
-            let is_used = audit.read().unwrap().iter().any(|entry| entry.user == user && entry.verb == "watch");
+            let is_used =
+                audit.read().unwrap().iter().any(|entry| entry.user == user && entry.verb == "watch");
             std::future::ready(is_used.then_some(()))
         })
         .await;
