@@ -128,7 +128,9 @@ pub async fn run<K, C, F>(
                     let _ = sender.send(reference.clone());
                 }
             };
-            let (reconcile, metrics, started) = (reconcile(object, context), metrics.clone(), Instant::now());
+            // Boxed, because it is large and the futures around it would each have a copy.
+            let reconcile = reconcile(object, context).boxed();
+            let (metrics, started) = (metrics.clone(), Instant::now());
             let reconciled = key.clone();
             let reconcile = async move {
                 reconcile.await.inspect_err(|error| trace::record_failure(error.category().as_str()))

@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use crate::{
     locks::Mutex,
     routing::Router,
-    watch::{Scope, watch},
+    watch::{Scope, are_listed, watch},
 };
 
 /// Timeout of the first list of a kind.
@@ -76,8 +76,8 @@ impl References {
     ) -> Result<Arc<DynamicObject>, ReferenceError> {
         let cell = self.cell(to);
         let watched = cell.get_or_try_init(|| self.watch(to)).await?;
-        let listed = tokio::time::timeout(LIST_LIMIT, watched.store.wait_until_ready()).await;
-        if !matches!(listed, Ok(Ok(()))) {
+        let listed = tokio::time::timeout(LIST_LIMIT, are_listed(std::slice::from_ref(&watched.store))).await;
+        if listed != Ok(true) {
             return Err(ReferenceError::NotListed { group: to.api_group.clone(), kind: to.kind.clone() });
         }
         let key = ObjectRef::new_with(&to.name, watched.resource.clone()).within(namespace);

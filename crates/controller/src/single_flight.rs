@@ -53,20 +53,18 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone, E: Clone> SingleFlight<K, Result<V, E>> {
-    /// Does the same as [`SingleFlight::get`], but callers that wait get a failure, too, instead of reading one after the other.
-    /// For reads whose failure is the same for all callers.
-    pub async fn get_shared(&self, key: &K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
-        let requested = Instant::now();
+    /// Returns the result of a read that begins after this call, so that it contains all changes before. Calls that wait for a
+    /// read under way share the next one, even if it fails. For reads whose failure is the same for all callers.
+    pub async fn get_fresh(&self, key: &K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+        let called = Instant::now();
         let slot = self.slot(key);
         let mut last = slot.lock().await;
-        let is_valid = |(at, result): &&(Instant, Result<V, E>)| {
-            *at >= requested || (result.is_ok() && at.elapsed() < self.lifespan)
-        };
-        if let Some((_, result)) = last.as_ref().filter(is_valid) {
+        if let Some((_, result)) = last.as_ref().filter(|(begun, _)| *begun >= called) {
             return result.clone();
         }
+        let begun = Instant::now();
         let result = read.await;
-        *last = Some((Instant::now(), result.clone()));
+        *last = Some((begun, result.clone()));
         result
     }
 }
@@ -97,8 +95,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_that_wait_share_a_failure_and_later_ones_do_not() {
-        let cache = SingleFlight::<_, Result<u32, ()>>::new(Duration::from_mins(1));
+    async fn calls_that_wait_for_a_read_share_the_next_one() {
+        let cache = SingleFlight::<_, Result<u32, ()>>::new(Duration::ZERO);
         let reads = AtomicUsize::new(0);
         let read = |result: Result<u32, ()>| {
             let reads = &reads;
@@ -108,11 +106,13 @@ mod tests {
                 result
             }
         };
-        let (one, other) =
-            tokio::join!(cache.get_shared(&"a", read(Err(()))), cache.get_shared(&"a", read(Ok(1))));
-        assert_eq!((one, other), (Err(()), Err(())));
-        assert_eq!(cache.get_shared(&"a", read(Ok(2))).await, Ok(2));
-        assert_eq!(cache.get_shared(&"a", read(Ok(3))).await, Ok(2), "a success is cached");
-        assert_eq!(reads.load(Ordering::Relaxed), 2);
+        let all = tokio::join!(
+            cache.get_fresh(&"a", read(Ok(1))),
+            cache.get_fresh(&"a", read(Err(()))),
+            cache.get_fresh(&"a", read(Ok(2))),
+        );
+        assert_eq!(all, (Ok(1), Err(()), Err(())), "the first read began before the other calls");
+        assert_eq!(cache.get_fresh(&"a", read(Ok(3))).await, Ok(3));
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
     }
 }

@@ -1,7 +1,7 @@
 //! Watches the management cluster with backoff and without managed fields. An object that cannot be decoded is logged
 //! and skipped, so that it does not stall the watch.
 
-use std::{collections::HashSet, fmt::Debug, hash::Hash};
+use std::{collections::HashSet, fmt::Debug, hash::Hash, time::Duration};
 
 use futures::{StreamExt as _, future::ready};
 use kube::{
@@ -9,11 +9,14 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt as _, reflector,
-        reflector::store::Writer,
+        reflector::{Store, store::Writer},
         watcher::{self, Event, watcher},
     },
 };
 use serde::de::DeserializeOwned;
+
+/// How often a task looks whether a store is complete.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The objects to watch.
 #[derive(Clone, Debug)]
@@ -69,6 +72,26 @@ impl FirstList {
     pub async fn is_complete(&mut self) -> bool {
         self.complete.wait_for(|complete| *complete).await.is_ok()
     }
+}
+
+/// Waits until the first lists of watches are in their stores. Returns `false` if a watch has ended before that.
+pub async fn are_listed<K>(stores: &[Store<K>]) -> bool
+where
+    K: Resource + Clone + 'static,
+    K::DynamicType: Clone + Eq + Hash,
+{
+    for store in stores {
+        // If several tasks wait for a store, it wakes only the one that was polled last.
+        let listed = loop {
+            if let Ok(listed) = tokio::time::timeout(LOOK_AGAIN, store.wait_until_ready()).await {
+                break listed;
+            }
+        };
+        if listed.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Watches a kind for the lifetime of the process, and calls `on_change` for every change after `writer` has stored it.
@@ -154,7 +177,27 @@ fn parsed<K: Resource + DeserializeOwned>(kind: &str, mut object: DynamicObject)
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
+
+    #[tokio::test]
+    async fn all_tasks_that_wait_for_a_list_go_on() {
+        let mut writer = Writer::<ConfigMap>::new(());
+        let stores = [writer.as_reader()];
+        let wait = || {
+            let stores = stores.clone();
+            tokio::spawn(async move { are_listed(&stores).await })
+        };
+        let waiting = [wait(), wait()];
+        tokio::time::sleep(LOOK_AGAIN / 4).await;
+        for event in [Event::Init, Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        for task in waiting {
+            assert!(tokio::time::timeout(20 * LOOK_AGAIN, task).await.expect("it ends").unwrap());
+        }
+    }
 
     #[test]
     fn parser_errors_contain_no_values() {

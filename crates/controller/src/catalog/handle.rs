@@ -22,7 +22,7 @@ use kube::{
 use tokio::sync::watch;
 
 use super::{changes::ChangedCatalogs, ready};
-use crate::{locks::Mutex, metrics::CatalogCounts, routing::ObjectKey};
+use crate::{locks::Mutex, metrics::CatalogCounts, routing::ObjectKey, watch::are_listed};
 
 /// How long changes are collected: a commit can change several catalogs, which are read one after the other.
 const COLLECTED_FOR: Duration = Duration::from_secs(1);
@@ -120,12 +120,7 @@ impl Catalogs {
 
     /// Waits until the first list of each watch is complete. Returns `false` if a watch has ended.
     pub async fn wait_until_listed(&self) -> bool {
-        for objects in &self.objects {
-            if objects.wait_until_ready().await.is_err() {
-                return false;
-            }
-        }
-        true
+        are_listed(&self.objects).await
     }
 }
 

@@ -25,7 +25,9 @@ use super::{
     requests::PollRequests,
     tags::{self, TagKey},
 };
-use crate::{locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight};
+use crate::{
+    locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight, watch::are_listed,
+};
 
 /// The content key of files, and the files.
 type CachedTree = (String, Weak<SourceTree>);
@@ -192,12 +194,7 @@ impl Sources {
 
     /// Waits until the first list of each watch is complete. Returns `false` if a watch has ended.
     pub async fn wait_until_listed(&self) -> bool {
-        for objects in &self.objects {
-            if objects.wait_until_ready().await.is_err() {
-                return false;
-            }
-        }
-        true
+        are_listed(&self.objects).await
     }
 }
 
