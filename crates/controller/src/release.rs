@@ -16,7 +16,11 @@ use chandler_core::release::{Claimant, ReleaseKind};
 use chandler_source::Packages;
 use chandler_tool::Tools;
 use chandler_workload::Connections;
-use kube::{Client, ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
+use kube::{
+    Client, ResourceExt as _,
+    core::NamespaceResourceScope,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
 pub use operate::{Done, Outcome};
 pub use reconcile_state::ReconcileStates;
 pub use secrets::Secrets;
@@ -87,7 +91,24 @@ where
     if !(context.is_ours)(&object) {
         return Ok(Action::await_change());
     }
-    reconciler::Reconciler::begin(object, context)?.run().await
+    let result = reconciler::Reconciler::begin(object.clone(), context.clone())?.run().await;
+    context.forget_if_deleted(&object);
+    result
+}
+
+impl<R: ReleaseKind> ReleaseContext<R> {
+    /// Drops what a reconcile has created or opened again for an object that was deleted meanwhile.
+    fn forget_if_deleted(&self, object: &R) {
+        let current = self.releases.by_reference(&ObjectRef::from_obj(object));
+        if current.is_none_or(|current| current.uid() != object.uid()) {
+            let caches = ReleaseCaches {
+                reconcile_states: self.reconcile_states.clone(),
+                operations: self.operations.clone(),
+                connections: self.connections.clone(),
+            };
+            caches.forget(&self.all_kinds, object);
+        }
+    }
 }
 
 /// State that is kept per release object.
