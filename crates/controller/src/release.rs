@@ -64,17 +64,15 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub releases: ReleaseCache<R>,
     pub all_kinds: AllKinds,
     pub references: References,
-    pub connections: Connections,
+    pub caches: ReleaseCaches,
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
     pub source_packages: SourcePackages,
     pub secrets: Secrets,
     pub tools: Tools,
-    pub operations: Operations<Outcome>,
     pub events: Events,
     pub metrics: Metrics,
     pub queue: Trigger<R>,
-    pub reconcile_states: ReconcileStates,
     /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
     pub is_ours: IsOurs<R>,
@@ -101,12 +99,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     fn forget_if_deleted(&self, object: &R) {
         let current = self.releases.by_reference(&ObjectRef::from_obj(object));
         if current.is_none_or(|current| current.uid() != object.uid()) {
-            let caches = ReleaseCaches {
-                reconcile_states: self.reconcile_states.clone(),
-                operations: self.operations.clone(),
-                connections: self.connections.clone(),
-            };
-            caches.forget(&self.all_kinds, object);
+            self.caches.forget(&self.all_kinds, object);
         }
     }
 }

@@ -100,7 +100,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
                 .with("chandler.release", desired.release.to_string())
                 .child_of(trace::current())
         });
-        self.operations.start(
+        self.caches.operations.start(
             id,
             desired.cluster.clone(),
             started,

@@ -90,7 +90,7 @@ where
             name: object.name_any(),
             field: "uid",
         })?;
-        let state = context.reconcile_states.get(&uid);
+        let state = context.caches.reconcile_states.get(&uid);
         // The cache is read after the state: a status that was dropped because the watch shows it is in the cache by now.
         let newest = context.releases.by_reference(&ObjectRef::from_obj(&*object));
         let object = newest.filter(|newest| newest.uid().as_ref() == Some(&uid)).unwrap_or(object);
@@ -112,7 +112,7 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
-        if let Some(NumberedOutcome { number, outcome }) = self.context.operations.outcome(&self.uid) {
+        if let Some(NumberedOutcome { number, outcome }) = self.context.caches.operations.outcome(&self.uid) {
             self.take_in(outcome, &desired);
             self.outcome_number = Some(number);
         }
@@ -126,14 +126,14 @@ where
                 Plan::Describe => self.describe(&desired, &view).await,
                 Plan::Adopt { revision } => self.adopt(&desired, &view, *revision).await,
                 Plan::ConfirmAbsence => self.confirm_absence(&desired, &view).await,
-                Plan::Withdraw => self.context.operations.withdraw(&self.uid),
+                Plan::Withdraw => self.context.caches.operations.withdraw(&self.uid),
                 Plan::Operate(kind) => {
                     self.add_finalizer().await?;
                     self.start(*kind, &desired, &view);
                     break;
                 }
                 Plan::Cancel(_) => {
-                    self.context.operations.cancel(&self.uid);
+                    self.context.caches.operations.cancel(&self.uid);
                     break;
                 }
                 Plan::RemoveFinalizer(why) => return self.remove_finalizer(&desired, *why).await,
@@ -179,7 +179,7 @@ where
     ) -> Result<(PackageTool, Arc<Connection>), Failure> {
         let tools = &self.context.tools;
         let connected = |tool: PackageTool| {
-            let connection = self.context.connections.to(&desired.cluster, cluster_uid, tool.id());
+            let connection = self.context.caches.connections.to(&desired.cluster, cluster_uid, tool.id());
             (tool, connection)
         };
         let format = self.status.package.as_ref().map(package_format);
@@ -212,7 +212,7 @@ where
         }
         let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
-        let running = self.context.operations.running(&self.uid);
+        let running = self.context.caches.operations.running(&self.uid);
         // The intermediate state of a short operation is not written.
         let finished = running.as_ref().is_none_or(|running| running.reportable);
         if let InventoryView::Known(inventory) = &view.inventory
@@ -314,7 +314,7 @@ where
     async fn check_tool(&self, view: &View, inputs: &Inputs) -> Result<(), Failure> {
         let absent = matches!(view.inventory, InventoryView::Known(_))
             && self.status.revision.is_none()
-            && self.context.operations.running(&self.uid).is_none();
+            && self.context.caches.operations.running(&self.uid).is_none();
         let installed = self.status.package.as_ref().filter(|_| !absent).map(package_format);
         let resolved = package_format(&inputs.package);
         let Some(installed) = installed.filter(|installed| *installed != resolved) else { return Ok(()) };
@@ -447,7 +447,7 @@ where
                 queue::at(*until)
             }
             Plan::Wait(Wait::PlacementChanging) => Action::requeue(PLACEMENT_RETRY),
-            _ if self.context.reconcile_states.get(&self.uid).expectation.is_some() => {
+            _ if self.context.caches.reconcile_states.get(&self.uid).expectation.is_some() => {
                 Action::requeue(CATCH_UP)
             }
             _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),

@@ -36,10 +36,10 @@ where
         }
         // Before the request, because the state is dropped when the watch shows that the object is gone.
         let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
-        self.context.reconcile_states.insert(&self.uid, removed);
+        self.context.caches.reconcile_states.insert(&self.uid, removed);
         if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
         {
-            self.context.reconcile_states.remove(&self.uid);
+            self.context.caches.reconcile_states.remove(&self.uid);
             return Err(error.into());
         }
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");

@@ -43,7 +43,11 @@ where
                 if error.failure.category == Category::Unauthorized {
                     // The kubeconfig may have been renewed.
                     let uid = self.context.clusters.facts(&desired.cluster).uid;
-                    self.context.connections.to(&desired.cluster, uid.as_deref(), outcome.tool).list_again();
+                    self.context
+                        .caches
+                        .connections
+                        .to(&desired.cluster, uid.as_deref(), outcome.tool)
+                        .list_again();
                 }
                 if !outcome.canceled {
                     self.note_failure(desired, outcome.key, &error.failure);

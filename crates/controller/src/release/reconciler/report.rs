@@ -46,7 +46,7 @@ where
     }
 
     pub(super) fn update_conditions(&mut self, desired: &Desired, decision: &Plan) {
-        let running = self.context.operations.running(&self.uid);
+        let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
             // A retry reports nothing until it succeeds, fails or takes long.
             return;
@@ -76,18 +76,18 @@ where
     /// again. The outcome of an operation is kept until it is written.
     pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
         if self.status != self.written {
-            self.context.reconcile_states.insert(&self.uid, self.state.clone());
+            self.context.caches.reconcile_states.insert(&self.uid, self.state.clone());
             let stored = status::write(&self.context.client, &*self.object, &self.status).await?;
             // As it was stored, because the watch shows times without fractions of a second.
             self.state.status = stored.and_then(|stored| stored.status().cloned());
         }
         if let Some(number) = self.outcome_number.take() {
-            self.context.operations.acknowledge(&self.uid, number);
+            self.context.caches.operations.acknowledge(&self.uid, number);
         }
-        self.context.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
+        self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
         // The watch may have shown the status before the response of the write arrived.
         if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
-            self.context.reconcile_states.drop_status_if_current(&self.uid, cached.status());
+            self.context.caches.reconcile_states.drop_status_if_current(&self.uid, cached.status());
         }
         Ok(())
     }
