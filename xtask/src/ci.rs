@@ -11,7 +11,9 @@ use self::runner::Step;
 use crate::{
     build,
     command::{command, output, run as run_command},
-    demo, generate, go, sandbox, supply_chain, test, workflows,
+    demo, generate, go, sandbox, supply_chain,
+    test::{self, Ignored},
+    workflows,
 };
 
 /// The steps in the order in which they run: quick checks that fail often come first.
@@ -48,7 +50,7 @@ fn tests_and_random_faults(root: &Path) -> Result<()> {
             .map(drop)
             .context("random faults")
     };
-    build::in_parallel(|| test::run_built(root, &binaries, false), random_faults)
+    build::in_parallel(|| test::run_built(root, &binaries, Ignored::WhereBuilt), random_faults)
 }
 
 fn clippy(root: &Path) -> Result<()> {

@@ -39,6 +39,11 @@ pub fn test_programs() -> Result<()> {
     block_on(Assets::ensure_every_version(&Lines::default()))
 }
 
+/// Returns whether none of the programs would have to be built.
+pub fn are_built(binaries: &[Binary]) -> Result<bool> {
+    block_on(Assets::are_built(binaries))
+}
+
 fn block_on<T>(programs: impl Future<Output = Result<T, chandler_assets::Error>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(programs).context("building the sandbox's programs")

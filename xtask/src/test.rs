@@ -1,5 +1,7 @@
 //! Runs the Go and Rust tests.
 
+mod ignored;
+
 use std::{env, path::Path, process::Command, thread};
 
 use anyhow::Result;
@@ -16,16 +18,36 @@ const LESS_GARBAGE_COLLECTION: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMI
 /// How many tests of a binary run at the same time; also read by `cargo test`.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
-/// Runs all tests. With `full`, also runs the ignored ones, which need programs that are not built otherwise.
-pub fn run(root: &Path, full: bool) -> Result<()> {
-    run_built(root, &build(root)?, full)
+/// Which ignored tests run. They need programs that no other test needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Ignored {
+    /// No ignored test.
+    Skip,
+    /// Those whose programs are built already.
+    WhereBuilt,
+    /// All of them. The tests build their programs.
+    Run,
 }
 
-/// Runs all tests with binaries that are built already.
-pub fn run_built(root: &Path, binaries: &Binaries, full: bool) -> Result<()> {
-    let ignored: &[&str] = if full { &["--", "--include-ignored"] } else { &[] };
-    run_command(cargo_test(root, binaries, &[&["--no-fail-fast"], ignored].concat()))?;
-    if full { Ok(()) } else { list_ignored(root, binaries) }
+/// Builds and runs all tests, and the ignored ones as `ignored` says.
+pub fn run(root: &Path, ignored: Ignored) -> Result<()> {
+    run_built(root, &build(root)?, ignored)
+}
+
+/// Runs all tests with binaries that are built already. Prints the names of those that it left out.
+pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<()> {
+    let skipped = match ignored {
+        Ignored::Run => Vec::new(),
+        Ignored::Skip => list_ignored(root, binaries)?,
+        Ignored::WhereBuilt => ignored::without_programs(list_ignored(root, binaries)?, go::are_built)?,
+    };
+    let arguments = match ignored {
+        Ignored::Skip => Vec::new(),
+        Ignored::WhereBuilt | Ignored::Run => ignored::arguments(&skipped),
+    };
+    run_command(cargo_test(root, binaries, &[&["--no-fail-fast"], &*arguments].concat()))?;
+    print_skipped(&skipped);
+    Ok(())
 }
 
 /// Runs the tests that do not need the sandbox.
@@ -61,16 +83,18 @@ fn test_threads() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Prints the ignored tests and the command that runs them.
-fn list_ignored(root: &Path, binaries: &Binaries) -> Result<()> {
+fn list_ignored(root: &Path, binaries: &Binaries) -> Result<Vec<String>> {
     let listed =
         output(cargo_test(root, binaries, &["--quiet", "--", "--ignored", "--list", "--format", "terse"]))?;
-    let names: Vec<_> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+/// Prints the tests that were left out and the command that runs them.
+fn print_skipped(names: &[String]) {
     if !names.is_empty() {
         eprintln!("xtask: skipped {} ignored tests, which `cargo xtask test --full` runs:", names.len());
         for name in names {
             eprintln!("  {name}");
         }
     }
-    Ok(())
 }

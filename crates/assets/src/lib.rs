@@ -91,6 +91,11 @@ impl Assets {
         Ok(assets)
     }
 
+    /// Returns whether none of the programs would have to be built.
+    pub async fn are_built(binaries: &[Binary]) -> Result<bool, Error> {
+        Ok(Located::find(KubernetesVersion::default(), binaries).await?.missing.is_empty())
+    }
+
     /// Returns the same programs with the API server of another version. Builds it if it is missing.
     pub async fn with_version(
         &self,
