@@ -5,6 +5,7 @@
 
 mod changes;
 mod figures;
+mod lease_log;
 mod management_log;
 mod open_files;
 mod placements;

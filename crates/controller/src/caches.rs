@@ -146,9 +146,5 @@ impl<P: PlacementKind> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
 
 fn addon<P: PlacementKind>(release: &P::Release) -> Addon {
     let name = release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any());
-    match release.readiness() {
-        Some(_) if release.is_ready() => Addon::ready(&name),
-        Some(ready) => Addon::not_ready(&name, &ready.message),
-        None => Addon::not_ready(&name, ""),
-    }
+    Addon::of_release(&name, release.readiness())
 }

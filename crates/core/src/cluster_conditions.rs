@@ -2,7 +2,7 @@
 
 use chandler_api::{
     extensions::{ExtensionInstance, Lifecycle},
-    reasons::ClusterReason,
+    reasons::{ClusterReason, ReleaseReason},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::ResourceExt;
@@ -23,6 +23,8 @@ pub const ADDONS_UPGRADABLE: &str = "AddonsUpgradable";
 const NAMED: usize = 5;
 /// Problem of an add-on that has no release object on its cluster yet.
 pub const NOT_INSTALLED: &str = "it is not installed on the cluster yet";
+/// Problem of an add-on that is being installed or upgraded, or is going to be.
+pub const CHANGE_PENDING: &str = "its last change is not installed yet";
 
 /// An add-on of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,20 @@ impl Addon {
 
     pub fn not_ready(name: &str, problem: &str) -> Self {
         Self { name: name.to_owned(), problem: Some(problem.to_owned()) }
+    }
+
+    /// Returns the add-on of a release object with this condition `Ready`. `None` means that its status does not describe its
+    /// current spec yet.
+    ///
+    /// The problem is the same from the change of the spec to the end of the operation, so that the Cluster is not written for
+    /// every step of it. The release object shows the steps.
+    pub fn of_release(name: &str, ready: Option<&Condition>) -> Self {
+        let Some(ready) = ready else { return Self::not_ready(name, CHANGE_PENDING) };
+        match ReleaseReason::parse(&ready.reason) {
+            _ if ready.status == "True" => Self::ready(name),
+            Some(ReleaseReason::Preparing | ReleaseReason::Pending) => Self::not_ready(name, CHANGE_PENDING),
+            _ => Self::not_ready(name, &ready.message),
+        }
     }
 }
 
@@ -115,6 +131,8 @@ pub fn gates_on_addons(cluster: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::ExtensionInstanceSpec;
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     use super::*;
@@ -129,6 +147,32 @@ mod tests {
             condition.message.starts_with("a0: why; a1") && condition.message.ends_with("; and 2 more"),
             "{condition:?}"
         );
+    }
+
+    #[test]
+    fn a_change_of_a_release_is_one_problem_until_it_is_installed() {
+        let ready = |status: &str, reason: &str, message: &str| Condition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        };
+        let rows = [
+            (None, Some(CHANGE_PENDING)),
+            (Some(ready("False", "Preparing", "preparing release dns")), Some(CHANGE_PENDING)),
+            (Some(ready("False", "Pending", "upgrading release dns")), Some(CHANGE_PENDING)),
+            (Some(ready("False", "HelmReleasePending", "upgrading release dns")), Some(CHANGE_PENDING)),
+            (Some(ready("False", "ApplyFailed", "timeout; retry at noon")), Some("timeout; retry at noon")),
+            (Some(ready("Unknown", "ClusterUnreachable", "no answer")), Some("no answer")),
+            (Some(ready("False", "OfAnotherVersion", "why")), Some("why")),
+            (Some(ready("True", "Ready", "")), None),
+        ];
+        for (ready, problem) in rows {
+            let addon = Addon::of_release("dns", ready.as_ref());
+            assert_eq!((addon.name.as_str(), addon.problem.as_deref()), ("dns", problem), "{ready:?}");
+        }
     }
 
     #[test]

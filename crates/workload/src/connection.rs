@@ -32,6 +32,7 @@ use self::follower::Follower;
 use crate::{
     inventory,
     kubeconfig::target_from_kubeconfig,
+    probe::Probe,
     reach::{self, TargetClient},
 };
 
@@ -79,7 +80,7 @@ struct State {
 #[derive(Clone)]
 struct Reached {
     target: Target,
-    client: TargetClient,
+    client: Client,
     records: Arc<ReleaseRecords>,
 }
 
@@ -112,7 +113,7 @@ impl Connection {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
         })?;
         let resource = inventory::resource(&records)?;
-        let stored: Api<DynamicObject> = Api::namespaced_with(client.client, &release.namespace, &resource);
+        let stored: Api<DynamicObject> = Api::namespaced_with(client, &release.namespace, &resource);
         let name = records.object_name(release, mark.revision);
         let patch = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
         stored
@@ -269,12 +270,12 @@ impl Connections {
         let _ = self.changes.send(InventoryChange { cluster: cluster.clone(), release });
     }
 
-    async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<Reached, Failure> {
+    async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<(Reached, Probe), Failure> {
         let records = (self.records_of.0)(tool).await?;
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
-        let client = reach::client(&target, &self.requests, self.watch_silence)?;
-        Ok(Reached { target, client, records })
+        let TargetClient { client, probe } = reach::client(&target, &self.requests, self.watch_silence)?;
+        Ok((Reached { target, client, records }, probe))
     }
 
     async fn kubeconfig(&self, cluster: &ClusterKey) -> Result<String, Failure> {

@@ -17,16 +17,13 @@ use chandler_core::{
 };
 use futures::{Stream, StreamExt as _};
 use kube::{
-    Api, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchEvent, WatchParams},
     core::{GroupVersionKind, PartialObjectMeta},
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{
-    probe::Probe,
-    reach::{TargetClient, failure_of},
-};
+use crate::{probe::Probe, reach::failure_of};
 
 /// How often a cluster that does not serve the kind of the records is asked again.
 const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
@@ -86,11 +83,11 @@ pub struct InventoryWatch {
 }
 
 impl InventoryWatch {
-    /// Lists the records and opens the watch.
-    pub async fn open(target: TargetClient, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
-        let api: Api<DynamicObject> = Api::all_with(target.client, &resource(&records)?);
+    /// Lists the records and opens the watch. `probe` asks the cluster whenever the watch sends nothing.
+    pub async fn open(client: Client, probe: Probe, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
+        let api: Api<DynamicObject> = Api::all_with(client, &resource(&records)?);
         let mut watch = Self {
-            probe: target.probe,
+            probe,
             api,
             records,
             inventory: Arc::default(),
@@ -168,7 +165,7 @@ impl InventoryWatch {
             };
             let event = tokio::select! {
                 event = events.next() => event,
-                silent = until_silent(&self.probe, &mut self.last_answer) => return silent,
+                silent = until_silent(&mut self.probe, &mut self.last_answer) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
             let Some(event) = event else {
@@ -231,7 +228,7 @@ fn broken(error: &kube::Error) -> WatchEnd {
 
 /// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a
 /// refusal, and is recorded in `last_answer`.
-async fn until_silent(probe: &Probe, last_answer: &mut Instant) -> WatchEnd {
+async fn until_silent(probe: &mut Probe, last_answer: &mut Instant) -> WatchEnd {
     loop {
         let start = *START;
         tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
@@ -244,7 +241,7 @@ async fn until_silent(probe: &Probe, last_answer: &mut Instant) -> WatchEnd {
 
 /// Waits for an answer. Asks several times, because a connection that is kept open may have been dropped on its way while
 /// the cluster is reachable with a new one.
-async fn wait_for_answer(probe: &Probe) -> Result<(), Failure> {
+async fn wait_for_answer(probe: &mut Probe) -> Result<(), Failure> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut last = None;
     while Instant::now() < deadline {

@@ -1,61 +1,162 @@
 //! Asks an API server whether it still answers.
 //!
 //! Every cluster that sends nothing is asked every few seconds, so a probe costs as little as possible: its request is
-//! prepared once and goes straight to the HTTP client, with the connections of all other requests, but without their queue,
-//! retries and timers. The response is read, but not kept.
+//! prepared once, and its connection belongs to the probe alone. The task that waits for the answer drives the connection
+//! itself, which saves the pool, the timers and the task that a client would have for it, and all changes between tasks.
 
-use std::{fmt, sync::Arc};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+};
 
 use chandler_core::failure::Failure;
 use chandler_telemetry::RequestCounter;
-use futures::{FutureExt as _, future::BoxFuture};
-use http::Request;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client as HttpClient, connect::Connect};
-use kube::client::Body;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{
+    body::{Bytes, Incoming},
+    client::conn::http1::{self, SendRequest},
+    rt::{Read, Write},
+};
+use tower::{BoxError, Service, ServiceExt as _};
 
 use crate::reach::unreachable;
 
 /// What a probe reads: every authenticated user may.
 pub const PATH: &str = "/version";
 
-/// Asks one API server. Clones share its connections.
-#[derive(Clone)]
-pub struct Probe(Arc<dyn Fn() -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>);
+/// Why an API server has not answered.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("no connection")]
+    Connect(#[source] BoxError),
+    #[error("the request failed")]
+    Request(#[from] hyper::Error),
+    #[error("the API server has closed the connection")]
+    Closed,
+}
 
-impl fmt::Debug for Probe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Probe")
-    }
+/// The bytes of a connection, with or without TLS and a proxy.
+trait ByteStream: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> ByteStream for T {}
+
+type Connecting = BoxFuture<'static, Result<Box<dyn ByteStream>, BoxError>>;
+
+/// Asks one API server. Its connection is closed when it is dropped.
+pub struct Probe {
+    connect: Box<dyn Fn() -> Connecting + Send + Sync>,
+    request: Request<()>,
+    requests: RequestCounter,
+    /// The connection of the last answer.
+    open: Option<Box<OpenConnection>>,
 }
 
 impl Probe {
-    /// A probe that sends `request`, which contains the complete URI and the credentials.
-    pub fn new<C>(http: HttpClient<C, Body>, request: Request<()>, requests: RequestCounter) -> Self
+    /// A probe that connects to `uri` with `connector`, and sends `request`, which contains the path, the host and the
+    /// credentials.
+    pub fn new<C>(connector: C, uri: Uri, request: Request<()>, requests: RequestCounter) -> Self
     where
-        C: Connect + Clone + Send + Sync + 'static,
+        C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
+        C::Response: Read + Write + Send + Unpin + 'static,
     {
-        Self(Arc::new(move || {
-            let response = http.request(request.clone().map(|()| Body::empty()));
-            let requests = requests.clone();
-            async move {
-                let response = response.await;
-                requests.count_get(response.as_ref().ok().map(|response| response.status().as_u16()));
-                let body = response.map_err(|error| unreachable(&error))?.into_body();
-                drain(body).await.map_err(|error| unreachable(&error))
-            }
-            .boxed()
-        }))
+        let connect = move || -> Connecting {
+            let stream = connector.clone().oneshot(uri.clone());
+            Box::pin(async move {
+                let stream = stream.await.map_err(Into::<BoxError>::into)?;
+                Ok(Box::new(stream) as Box<dyn ByteStream>)
+            })
+        };
+        Self { connect: Box::new(connect), request, requests, open: None }
     }
 
     /// Waits for an answer. Any answer counts, even a refusal. The caller limits how long it may take.
-    pub async fn answer(&self) -> Result<(), Failure> {
-        (self.0)().await
+    pub async fn answer(&mut self) -> Result<(), Failure> {
+        let answer = self.ask().await;
+        self.requests.count_get(answer.as_ref().ok().map(StatusCode::as_u16));
+        answer.map(|_| ()).map_err(|error| unreachable(&error))
+    }
+
+    async fn ask(&mut self) -> Result<StatusCode, NoAnswer> {
+        // If this is canceled, the connection is not kept: the next probe must not wait for the answer to this one.
+        if let Some(open) = self.open.take()
+            && let Ok(status) = self.ask_over(open).await
+        {
+            return Ok(status);
+        }
+        // The API server may have closed the connection since the last answer.
+        let stream = (self.connect)().await.map_err(NoAnswer::Connect)?;
+        let open = OpenConnection::over(stream).await?;
+        self.ask_over(Box::new(open)).await
+    }
+
+    /// Asks, and keeps the connection if it was answered.
+    async fn ask_over(&mut self, mut open: Box<OpenConnection>) -> Result<StatusCode, NoAnswer> {
+        let request = self.request.clone().map(|()| Empty::new());
+        let status = open.send(request).await?;
+        self.open = open.is_usable().then_some(open);
+        Ok(status)
     }
 }
 
-/// Reads a body to its end, so that its connection can be used again.
+/// An open connection. It is driven only while a request is sent and answered.
+struct OpenConnection {
+    sender: SendRequest<Empty<Bytes>>,
+    driver: Driver,
+}
+
+impl OpenConnection {
+    async fn over(stream: Box<dyn ByteStream>) -> Result<Self, NoAnswer> {
+        let (sender, connection) = http1::handshake(stream).await?;
+        Ok(Self { sender, driver: Driver { connection, has_ended: false } })
+    }
+
+    /// Sends a request, and reads the whole response, so that the connection can be used again.
+    async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<StatusCode, NoAnswer> {
+        let Self { sender, driver } = self;
+        driver.run(sender.ready()).await?;
+        let response = driver.run(sender.send_request(request)).await?;
+        let status = response.status();
+        driver.run(drain(response.into_body())).await?;
+        Ok(status)
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.driver.has_ended && !self.sender.is_closed()
+    }
+}
+
+/// Drives a connection.
+struct Driver {
+    connection: http1::Connection<Box<dyn ByteStream>, Empty<Bytes>>,
+    has_ended: bool,
+}
+
+impl Driver {
+    /// Drives the connection until `work`, which depends on it, has ended.
+    async fn run<T>(&mut self, work: impl Future<Output = hyper::Result<T>>) -> Result<T, NoAnswer> {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let connection = if self.has_ended {
+                Poll::Ready(Ok(()))
+            } else {
+                Pin::new(&mut self.connection).poll(context)
+            };
+            self.has_ended = connection.is_ready();
+            match (work.as_mut().poll(context), connection) {
+                (Poll::Ready(done), _) => Poll::Ready(done.map_err(NoAnswer::Request)),
+                (Poll::Pending, Poll::Ready(Ok(()))) => Poll::Ready(Err(NoAnswer::Closed)),
+                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(NoAnswer::Request(error))),
+                (Poll::Pending, Poll::Pending) => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// Reads a body to its end, and keeps nothing of it.
 async fn drain(mut body: Incoming) -> hyper::Result<()> {
     while let Some(frame) = body.frame().await {
         frame?;

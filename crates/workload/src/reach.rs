@@ -11,7 +11,7 @@ use chandler_telemetry::RequestCounter;
 use chandler_tls::{ClientCertificate, Trust, certificates, client_config};
 use http::{
     HeaderName, HeaderValue, Request, Uri,
-    header::{AUTHORIZATION, USER_AGENT},
+    header::{AUTHORIZATION, HOST, USER_AGENT},
 };
 use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
@@ -42,9 +42,10 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
+/// The port that a `Host` header does not name.
+const HTTPS_PORT: u16 = 443;
 
-/// A client for a target, and a probe that uses the same connections.
-#[derive(Clone)]
+/// A client for a target, and a probe, which has a connection of its own.
 pub struct TargetClient {
     pub client: Client,
     pub probe: Probe,
@@ -115,6 +116,10 @@ where
     let identity = client_certificate(target)?;
     let server_name = target.tls.server_name.clone();
     let https = https(connector, tls_config(target, identity)?, server_name)?;
+    let headers = headers(target)?;
+    let (uri, request) = probe_request(target, &headers)?;
+    // Without the timeouts of the client: the caller of the probe limits how long it takes.
+    let probe = Probe::new(https.clone(), uri, request, requests.clone());
     let mut connector = TimeoutConnector::new(https);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(Some(READ_TIMEOUT));
@@ -122,8 +127,6 @@ where
     connector.set_write_timeout(Some(target.request_timeout));
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
 
-    let headers = headers(target)?;
-    let probe = Probe::new(http.clone(), probe_request(target, &headers)?, requests.clone());
     let mut config = Config::new(target.server.parse().map_err(|error| unusable(&error))?);
     config.headers = headers;
     let service = ServiceBuilder::new()
@@ -157,11 +160,25 @@ fn bearer_authorization(token: &str) -> Option<HeaderValue> {
     Some(header)
 }
 
-fn probe_request(target: &Target, headers: &[(HeaderName, HeaderValue)]) -> Result<Request<()>, Failure> {
+/// Returns where a probe connects to, and its request.
+fn probe_request(
+    target: &Target,
+    headers: &[(HeaderName, HeaderValue)],
+) -> Result<(Uri, Request<()>), Failure> {
     let uri = format!("{}{}", target.server.trim_end_matches('/'), probe::PATH);
-    let mut request = Request::get(uri).body(()).map_err(|error| unusable(&error))?;
+    let uri: Uri = uri.parse().map_err(|error| unusable(&error))?;
+    let host = host(&uri).ok_or_else(|| unusable(&"its server is not a URL"))?;
+    let request = Request::get(uri.path()).header(HOST, host).body(());
+    let mut request = request.map_err(|error| unusable(&error))?;
     request.headers_mut().extend(headers.iter().cloned());
-    Ok(request)
+    Ok((uri, request))
+}
+
+/// Returns the value of the header `Host`, as HTTP clients write it.
+fn host(uri: &Uri) -> Option<String> {
+    let name = uri.host()?;
+    let port = uri.port_u16().filter(|port| *port != HTTPS_PORT);
+    Some(port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}")))
 }
 
 fn https<C>(

@@ -27,6 +27,10 @@ pub struct Figures {
     pub fill_s: f64,
     /// The longest delay of a renewal of the Lease beyond its period.
     pub lease_delay_s: f64,
+    /// The same by the times in the Lease, which the manager sets right before it sends a renewal. Results of older versions
+    /// do not contain it.
+    #[serde(default)]
+    pub lease_sent_delay_s: f64,
     /// From the change of a label until all release objects of the cluster are written.
     pub change_p50_s: f64,
     pub change_p99_s: f64,
@@ -69,6 +73,7 @@ fn rows(figures: &Figures) -> Vec<Row> {
     vec![
         without_goal("all releases Ready", figures.fill_s, "s"),
         row("longest delay of a Lease renewal", figures.lease_delay_s, 0.2, "s"),
+        without_goal("longest delay until a Lease renewal is sent", figures.lease_sent_delay_s, "s"),
         without_goal("label change to release objects written, p50", figures.change_p50_s, "s"),
         row("label change to release objects written, p99", figures.change_p99_s, 1.0, "s"),
         row("status writes per placement in 10 s of churn", as_float(figures.churn_status_writes), 1.0, ""),

@@ -18,6 +18,8 @@ const SERVERS: u32 = 4;
 /// One cluster of so many belongs to those that become silent.
 const SILENT_SHARE: u32 = 100;
 const PARALLEL_REGISTRATIONS: usize = 16;
+/// The names of the replayed clusters begin with this.
+const NAME_PREFIX: &str = "replay-";
 
 pub struct ReplayedClusters {
     clusters: u32,
@@ -92,7 +94,12 @@ impl ReplayedClusters {
 }
 
 fn name(index: u32) -> String {
-    format!("replay-{index:05}")
+    format!("{NAME_PREFIX}{index:05}")
+}
+
+/// Returns whether the cluster with this name is a replayed one.
+pub fn is_replayed(name: &str) -> bool {
+    name.starts_with(NAME_PREFIX)
 }
 
 /// Returns how many clusters become silent: the first ones.
@@ -117,6 +124,12 @@ mod tests {
         for (clusters, expected) in [(2, 1), (199, 1), (1_000, 10), (5_000, 50)] {
             assert_eq!(silent(clusters), expected);
         }
+    }
+
+    #[test]
+    fn the_real_cluster_is_not_replayed() {
+        assert!(is_replayed(&name(0)) && is_replayed(&name(4_999)));
+        assert!(!is_replayed("cluster-1"));
     }
 
     #[test]

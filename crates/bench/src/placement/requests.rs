@@ -24,9 +24,10 @@ impl LoggedRequest {
         self.is_write && self.subresource == "status"
     }
 
-    /// Returns whether it reads the kubeconfig of a cluster.
-    pub fn is_kubeconfig(&self) -> bool {
-        !self.is_write && self.resource == "secrets" && self.name.ends_with("-kubeconfig")
+    /// Returns the cluster whose kubeconfig it reads.
+    pub fn kubeconfig_of(&self) -> Option<&str> {
+        let is_read = !self.is_write && self.resource == "secrets";
+        self.name.strip_suffix("-kubeconfig").filter(|_| is_read)
     }
 }
 
@@ -45,7 +46,12 @@ pub fn last(requests: &[LoggedRequest]) -> Option<Timestamp> {
 pub fn longest_lease_delay(requests: &[LoggedRequest], period: Duration) -> Option<Duration> {
     let renewals: Vec<_> =
         requests.iter().filter(|request| request.is_lease() && request.is_write).map(|r| r.at).collect();
-    let gaps = renewals.windows(2).filter_map(|pair| match pair {
+    longest_delay(&renewals, period)
+}
+
+/// Returns by how much the longest gap between two points in time exceeds a period. `None` means that there are not two.
+pub fn longest_delay(ordered: &[Timestamp], period: Duration) -> Option<Duration> {
+    let gaps = ordered.windows(2).filter_map(|pair| match pair {
         [earlier, later] => Duration::try_from(later.duration_since(*earlier)).ok(),
         _ => None,
     });
@@ -105,7 +111,11 @@ mod tests {
     fn reads_of_kubeconfigs_are_recognized() {
         let read = LoggedRequest { is_write: false, ..request(1, "secrets", "", "c-00001-kubeconfig") };
         let ca = LoggedRequest { name: "charts-ca".to_owned(), ..read.clone() };
-        assert_eq!(count(&[read, ca], LoggedRequest::is_kubeconfig), 1);
+        let write = LoggedRequest { is_write: true, ..read.clone() };
+        let rows = [(read, Some("c-00001")), (ca, None), (write, None)];
+        for (request, expected) in rows {
+            assert_eq!(request.kubeconfig_of(), expected, "{request:?}");
+        }
     }
 
     #[test]

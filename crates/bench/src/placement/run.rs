@@ -14,10 +14,11 @@ use super::{
     PlacementSize,
     changes::LabelChanges,
     figures::{Figures, percentile},
+    lease_log::LeaseLog,
     management_log::ManagementLog,
     placements,
     replay::Behavior,
-    replayed_clusters::ReplayedClusters,
+    replayed_clusters::{ReplayedClusters, is_replayed},
     requests::{self, LoggedRequest},
 };
 use crate::{
@@ -56,6 +57,7 @@ pub struct Run<'a> {
     progress: &'a dyn ProgressReporter,
     replayed: ReplayedClusters,
     log: ManagementLog,
+    leases: LeaseLog,
     processes: Processes,
     manager: Option<Manager>,
     figures: Figures,
@@ -87,6 +89,7 @@ impl<'a> Run<'a> {
             ..Figures::default()
         };
         let log = ManagementLog::follow(environment.management());
+        let leases = LeaseLog::follow(environment.client());
         let processes = Processes::default();
         let mut run = Self {
             environment,
@@ -95,6 +98,7 @@ impl<'a> Run<'a> {
             progress,
             replayed,
             log,
+            leases,
             processes,
             manager: None,
             figures,
@@ -183,7 +187,9 @@ impl<'a> Run<'a> {
         self.log.wait_quiet(RESTART_QUIET, QUIET_TIMEOUT).await?;
         let requests = self.log.since(from).await?;
         let counts = self.replayed.traffic().counts();
-        let kubeconfigs = requests::count(&requests, LoggedRequest::is_kubeconfig);
+        // The real cluster is connected too, but its list and watch are not counted either.
+        let kubeconfigs =
+            requests::count(&requests, |request| request.kubeconfig_of().is_some_and(is_replayed));
         let per_cluster = as_float(counts.reads() + kubeconfigs) / f64::from(self.replayed.count().max(1));
         self.figures.restart_requests_per_cluster = rounded(per_cluster);
         self.figures.restart_management_requests = requests::count(&requests, |_| true);
@@ -252,6 +258,9 @@ impl<'a> Run<'a> {
         let requests = self.log.since(started).await?;
         if let Some(delay) = requests::longest_lease_delay(&requests, LEASE_PERIOD) {
             self.figures.lease_delay_s = self.figures.lease_delay_s.max(seconds(delay));
+        }
+        if let Some(delay) = self.leases.longest_delay(started, LEASE_PERIOD) {
+            self.figures.lease_sent_delay_s = self.figures.lease_sent_delay_s.max(seconds(delay));
         }
         Ok(())
     }

@@ -75,8 +75,9 @@ impl Follower {
     /// Connects, lists the releases and opens the watch. Few clusters do so at the same time.
     async fn open(&self, turn: Option<SemaphorePermit<'_>>) -> Result<(InventoryWatch, Target), Failure> {
         let open = async {
-            let reached = self.connections.reach(&self.cluster, self.tool).await?;
-            let watch = InventoryWatch::open(reached.client.clone(), reached.records.clone()).await?;
+            let (reached, probe) = self.connections.reach(&self.cluster, self.tool).await?;
+            let (client, records) = (reached.client.clone(), reached.records.clone());
+            let watch = InventoryWatch::open(client, probe, records).await?;
             let target = reached.target.clone();
             if let Some(connection) = self.connection.upgrade() {
                 connection.lock().reached = Some(reached);

@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
 use tokio_rustls::TlsAcceptor;
@@ -173,33 +173,69 @@ async fn serve_socks(listener: TcpListener, address: String) -> String {
     String::from_utf8(name).unwrap()
 }
 
-/// A server that refuses every request, and records the heads of the requests of each connection.
+/// What a server does with a connection on which it has sent an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterAnswer {
+    AnswerAgain,
+    Close,
+    /// It answers no further request.
+    Stall,
+}
+
+/// The heads of the requests of each connection.
+type Heads = Arc<Mutex<Vec<Vec<String>>>>;
+
+/// A server that refuses every request, and records its head.
 struct RefusingServer {
     port: u16,
-    heads: Arc<Mutex<Vec<Vec<String>>>>,
+    heads: Heads,
 }
 
 impl RefusingServer {
-    async fn start(authority: &Authority) -> Self {
+    async fn start(authority: &Authority, after_answer: AfterAnswer) -> Self {
         let acceptor = acceptor(authority);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let heads: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+        let heads = Heads::default();
         let recorded = heads.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-                recorded.lock().unwrap().push(Vec::new());
-                while let Some(head) = head(&mut stream).await {
-                    recorded.lock().unwrap().last_mut().unwrap().push(head);
-                    let refusal = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
-                    stream.write_all(refusal.as_bytes()).await.unwrap();
-                    stream.flush().await.unwrap();
-                }
+                let (acceptor, recorded) = (acceptor.clone(), recorded.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    refuse(stream, after_answer, &recorded).await;
+                });
             }
         });
         Self { port, heads }
+    }
+
+    /// Returns the number of requests of each connection.
+    fn requests(&self) -> Vec<usize> {
+        self.heads.lock().unwrap().iter().map(Vec::len).collect()
+    }
+}
+
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, after_answer: AfterAnswer, heads: &Heads) {
+    let connection = {
+        let mut heads = heads.lock().unwrap();
+        heads.push(Vec::new());
+        heads.len() - 1
+    };
+    let mut answers = 0;
+    while let Some(head) = head(&mut stream).await {
+        heads.lock().unwrap()[connection].push(head);
+        if after_answer == AfterAnswer::Stall && answers > 0 {
+            continue;
+        }
+        let refusal = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
+        stream.write_all(refusal.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        answers += 1;
+        if after_answer == AfterAnswer::Close {
+            return;
+        }
     }
 }
 
@@ -212,26 +248,32 @@ async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-#[tokio::test]
-async fn probes_take_any_answer_and_share_a_connection() {
+/// Starts a server, and returns it with a probe of it and the counted requests.
+async fn probed(after_answer: AfterAnswer) -> (RefusingServer, Probe, RequestCounter) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
-    let server = RefusingServer::start(&authority).await;
+    let server = RefusingServer::start(&authority, after_answer).await;
     let url = format!("https://127.0.0.1:{}/clusters/blue/", server.port);
     let auth = Some(TargetAuth::BearerToken("canary".to_owned()));
     let target = Target { auth, ..target(&url, authority.certificate()) };
     let requests = RequestCounter::default();
     let TargetClient { probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    (server, probe, requests)
+}
+
+#[tokio::test]
+async fn probes_take_any_answer_and_share_a_connection() {
+    let (server, mut probe, requests) = probed(AfterAnswer::AnswerAgain).await;
     for _ in 0..3 {
         probe.answer().await.unwrap();
-        // The connection is put back after the answer was read.
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let connections = server.heads.lock().unwrap().clone();
     let [heads] = connections.as_slice() else { panic!("{connections:?}") };
     assert_eq!(heads.len(), 3);
+    let host = format!("\r\nhost: 127.0.0.1:{}\r\n", server.port);
     for head in heads {
         assert!(head.starts_with("GET /clusters/blue/version HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains(&host), "{head}");
         assert!(head.contains("\r\nauthorization: Bearer canary\r\n"), "{head}");
         assert!(head.contains("\r\nuser-agent: chandler/"), "{head}");
     }
@@ -240,12 +282,48 @@ async fn probes_take_any_answer_and_share_a_connection() {
 }
 
 #[tokio::test]
+async fn a_probe_whose_connection_was_closed_opens_another() {
+    let (server, mut probe, requests) = probed(AfterAnswer::Close).await;
+    for _ in 0..3 {
+        probe.answer().await.unwrap();
+    }
+    assert_eq!(server.requests(), [1, 1, 1]);
+    let expected = RequestCount { verb: "get", result: "server_error", count: 3 };
+    assert_eq!(requests.counts(), [expected], "a closed connection is no missing answer");
+}
+
+#[tokio::test]
+async fn a_probe_that_was_given_up_is_repeated_with_another_connection() {
+    let (server, mut probe, _) = probed(AfterAnswer::Stall).await;
+    probe.answer().await.unwrap();
+    let stalled = tokio::time::timeout(Duration::from_millis(200), probe.answer()).await;
+    assert!(stalled.is_err(), "{stalled:?}");
+    probe.answer().await.unwrap();
+    let requests = server.requests();
+    assert!(matches!(requests[..], [1 | 2, 1]), "{requests:?}");
+}
+
+#[test]
+fn the_host_of_a_probe_names_only_an_unusual_port() {
+    let rows = [
+        ("https://blue.example/version", Some("blue.example")),
+        ("https://blue.example:443/version", Some("blue.example")),
+        ("https://blue.example:6443/version", Some("blue.example:6443")),
+        ("https://user@[::1]:6443/version", Some("[::1]:6443")),
+        ("/version", None),
+    ];
+    for (uri, expected) in rows {
+        assert_eq!(host(&uri.parse().unwrap()).as_deref(), expected, "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn a_probe_without_an_answer_fails() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
     let target = target("https://127.0.0.1:1", authority.certificate());
     let requests = RequestCounter::default();
-    let TargetClient { probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    let TargetClient { mut probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
     let failure = probe.answer().await.unwrap_err();
     assert_eq!(failure.category, Category::Unreachable);
     assert!(failure.message.contains("refused"), "{failure}");
