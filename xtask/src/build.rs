@@ -1,4 +1,6 @@
 //! Builds the binaries into one folder, where they find each other. Rust and Go compile in parallel.
+//!
+//! The agent of the tunnel is built with them for tests, and alone with its own profile for releases and benchmarks.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,11 +15,16 @@ use crate::{
     go,
 };
 
+/// The profile of the agent in Cargo.toml, which is also the name of a folder.
+const AGENT_PROFILE: &str = "agent";
+
 /// The paths of the binaries.
 pub struct Binaries {
     pub chandler: PathBuf,
     pub sandbox: PathBuf,
     pub driver: PathBuf,
+    /// The agent of the tunnel, not optimized for size. Only [`with_tests`] builds it.
+    pub agent: PathBuf,
 }
 
 impl Binaries {
@@ -26,6 +33,7 @@ impl Binaries {
             chandler: folder.join("chandler"),
             sandbox: folder.join("chandler-sandbox"),
             driver: folder.join("chandler-helm"),
+            agent: folder.join("chandler-agent"),
         }
     }
 }
@@ -55,6 +63,15 @@ pub fn with_tests(root: &Path, meanwhile: impl FnOnce() -> Result<()> + Send) ->
         },
     )?;
     Ok(binaries)
+}
+
+/// Builds the agent with the profile of a release, and returns its path. `target` is a target triple, `None` that of this machine.
+pub fn agent(root: &Path, target: Option<&str>) -> Result<PathBuf> {
+    let arguments = ["build", "--locked", "--package", "chandler-agent", "--profile", AGENT_PROFILE];
+    let for_target = target.map_or_else(Vec::new, |target| vec!["--target", target]);
+    command::run(command(root, "cargo", &[&arguments[..], &for_target].concat()))?;
+    let folder = target.map_or_else(|| self::target(root), |target| self::target(root).join(target));
+    Ok(folder.join(AGENT_PROFILE).join("chandler-agent"))
 }
 
 /// Returns cargo's target folder.

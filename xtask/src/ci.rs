@@ -79,10 +79,14 @@ fn formatting(root: &Path) -> Result<()> {
 }
 
 /// Checks crates without the others, because one that compiles only together with the tests lacks a feature in its
-/// Cargo.toml: those that other projects may use, and those that `cargo xtask demo` builds.
+/// Cargo.toml: those that other projects may use, the agent, and those that `cargo xtask demo` builds.
 fn crates_alone(root: &Path) -> Result<()> {
-    let builds: [&[&str]; 3] =
-        [&["chandler-api"], &["chandler-core"], &["chandler-cli", "chandler-sandbox-cli"]];
+    let builds: [&[&str]; 4] = [
+        &["chandler-api"],
+        &["chandler-core"],
+        &["chandler-agent"],
+        &["chandler-cli", "chandler-sandbox-cli"],
+    ];
     builds.iter().try_for_each(|packages| {
         let packages = packages.iter().flat_map(|package| ["--package", package]);
         run_command(command(

@@ -1,6 +1,6 @@
 //! Builds the files of a release from the chart in `deploy/chart`. The version is that of Cargo.toml.
 
-mod binaries;
+pub mod binaries;
 mod chart;
 mod elf;
 mod sbom;
@@ -31,16 +31,22 @@ pub struct DistArgs {
     /// Only build the two static binaries of the image into `bin`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm"])]
     binaries: bool,
-    /// Only write the SBOM (CycloneDX) of `chandler` into `sbom`
+    /// Only build the static binary of the tunnel's agent into `agent`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
+    agent: bool,
+    /// Only write the SBOM (CycloneDX) of `chandler` into `sbom`
+    #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries", "agent"])]
     sbom: bool,
 }
 
 pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
-    let DistArgs { version, image, helm, out, binaries, sbom } = arguments;
+    let DistArgs { version, image, helm, out, binaries, agent, sbom } = arguments;
     let out = root.join(out);
     if binaries {
         return binaries::build(root, &out.join("bin"));
+    }
+    if agent {
+        return binaries::build_agent(root, &out.join("agent"));
     }
     if sbom {
         return sbom::write(root, &out.join("sbom"));

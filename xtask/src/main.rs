@@ -91,7 +91,7 @@ fn main() -> Result<()> {
             test::run(&root, if full { Ignored::Run } else { Ignored::Skip })
         }
         Task::Demo { exit } => demo::run(&root, exit),
-        Task::Bench { arguments } => sandbox::run(&root, true, "bench", &arguments),
+        Task::Bench { arguments } => sandbox::bench(&root, &arguments),
         Task::Chaos { arguments } => sandbox::run(&root, false, "chaos", &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Deny => supply_chain::deny(&root),

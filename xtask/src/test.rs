@@ -70,7 +70,7 @@ fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
     // A failed test prints objects and logs. A backtrace would push them out of logs that keep only the end.
     tests.env("RUST_BACKTRACE", "0");
     tests.env("CHANDLER_BIN", &binaries.chandler).env("CHANDLER_SANDBOX_BIN", &binaries.sandbox);
-    tests.env("CHANDLER_TOOL", &binaries.driver);
+    tests.env("CHANDLER_TOOL", &binaries.driver).env("CHANDLER_AGENT_BIN", &binaries.agent);
     tests.envs(LESS_GARBAGE_COLLECTION);
     if env::var_os(TEST_THREADS).is_none() {
         tests.env(TEST_THREADS, test_threads().to_string());

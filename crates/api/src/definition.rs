@@ -35,14 +35,23 @@ pub(crate) fn of<K: CustomResourceExt>(labels: &[(&str, &str)]) -> CustomResourc
     definition
 }
 
-/// Allows only one object of a cluster-scoped kind, by its name. The rule is added here because `kube_derive` cannot attach a
-/// rule to the whole object without the crate `kube`.
-pub(crate) fn singleton(mut definition: CustomResourceDefinition, name: &str) -> CustomResourceDefinition {
+/// Allows only one object of a cluster-scoped kind, by its name.
+pub(crate) fn singleton(definition: CustomResourceDefinition, name: &str) -> CustomResourceDefinition {
+    let message = format!("the only object of this kind has the name {name}");
+    with_rule(definition, &format!("self.metadata.name == '{name}'"), &message)
+}
+
+/// Adds a rule for the whole object. It is added here because `kube_derive` cannot attach one without the crate `kube`.
+pub(crate) fn with_rule(
+    mut definition: CustomResourceDefinition,
+    rule: &str,
+    message: &str,
+) -> CustomResourceDefinition {
     let versions = definition.spec.versions.iter_mut();
     for schema in versions.filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut()) {
         schema.x_kubernetes_validations = Some(vec![ValidationRule {
-            rule: format!("self.metadata.name == '{name}'"),
-            message: Some(format!("the only object of this kind has the name {name}")),
+            rule: rule.to_owned(),
+            message: Some(message.to_owned()),
             ..ValidationRule::default()
         }]);
     }
@@ -168,6 +177,7 @@ mod tests {
             ("addonreleases.chandler.dev", "ar"),
             ("sources.chandler.dev", "src"),
             ("syncs.chandler.dev", "sy"),
+            ("clustertunnels.chandler.dev", "ctun"),
             ("fleetaddonconfigs.addons.cluster.x-k8s.io", "fac"),
         ];
         assert_eq!(definitions.len(), expected.len());
@@ -175,7 +185,7 @@ mod tests {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
         for (definition, moves) in
-            definitions.iter().zip([true, false, true, true, true, true, false, true, false, false])
+            definitions.iter().zip([true, false, true, true, true, true, false, true, false, false, false])
         {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));

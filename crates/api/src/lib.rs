@@ -9,6 +9,7 @@ pub mod grants;
 pub mod reasons;
 pub mod status;
 mod string_enum;
+pub mod tunnel;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
@@ -28,6 +29,12 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Source>(&[definition::MOVE_HIERARCHY_LABEL]),
         // Without the label: a Sync stays where it is, because its ServiceAccount does.
         definition::of::<extensions::SyncObject>(&[]),
+        // Without the label: the Cluster that owns it takes it along.
+        definition::with_rule(
+            definition::of::<tunnel::ClusterTunnel>(&[]),
+            "self.metadata.name == self.spec.clusterName",
+            "a ClusterTunnel has the name of its Cluster: metadata.name and spec.clusterName must be equal",
+        ),
         definition::singleton(
             definition::of::<addons::FleetAddonConfig>(&[]),
             addons::FLEET_ADDON_CONFIG_NAME,

@@ -9,6 +9,7 @@ mod placement;
 mod release;
 mod source;
 mod sync;
+mod tunnel;
 
 pub use catalog::CatalogReason;
 pub use cluster::ClusterReason;
@@ -18,6 +19,7 @@ pub use placement::{PlacementReason, PlacementVocabulary};
 pub use release::{ReleaseReason, ReleaseVocabulary};
 pub use source::SourceReason;
 pub use sync::SyncReason;
+pub use tunnel::TunnelReason;
 
 /// The reason of a condition as it is stored. Only the typed reasons of this module convert to it, so no condition can have
 /// a reason that its kind does not list.

@@ -1,5 +1,4 @@
-//! Built programs in the user's cache directory: one folder per Go module, named after a digest of its `go.mod` and
-//! `go.sum`.
+//! Built programs in the user's cache directory: one folder per Go module, named after a digest of its files.
 
 use std::env;
 use std::fmt::Write as _;
@@ -155,6 +154,9 @@ impl Cache {
         create_dir(&source)?;
         write(&source.join("go.mod"), module.go_mod)?;
         write(&source.join("go.sum"), module.go_sum)?;
+        if let Some(program) = module.main_go {
+            write(&source.join("main.go"), program)?;
+        }
         Ok(source)
     }
 
@@ -239,7 +241,8 @@ fn format_duration(duration: Duration) -> String {
 
 fn fingerprint(module: &Module) -> String {
     let mut hash = Sha256::new();
-    for part in [module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags] {
+    let parts = [module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags];
+    for part in parts.into_iter().chain(module.main_go) {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -281,7 +284,7 @@ mod tests {
     fn programs_of_one_module_are_built_together() {
         let all = BuildGroup::by_module(&Binary::ALL, KubernetesVersion::V1_34);
         let names: Vec<_> = all.iter().map(|group| group.module.name).collect();
-        assert_eq!(names, ["kubernetes-1.34", "helm", "fleet", "versitygw"]);
+        assert_eq!(names, ["kubernetes-1.34", "helm", "fleet", "versitygw", "cluster-api"]);
         let mut built: Vec<_> = all.iter().flat_map(|group| group.binaries.clone()).collect();
         built.sort_unstable();
         assert_eq!(built, Binary::ALL);

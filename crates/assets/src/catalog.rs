@@ -22,6 +22,8 @@ pub enum Binary {
     FleetController,
     FleetAgent,
     Versitygw,
+    CapiClient,
+    KubeadmBootstrap,
 }
 
 /// A Go module in `modules/` that pins the versions of one or more programs.
@@ -30,6 +32,8 @@ pub struct Module {
     pub name: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
+    /// The source of a program in the module itself. `None` means that all programs are in other modules.
+    pub main_go: Option<&'static str>,
     /// Linker flags in addition to those of every program.
     pub ldflags: &'static str,
 }
@@ -48,6 +52,7 @@ macro_rules! module {
             name: $name,
             go_mod: include_str!(concat!("../modules/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../modules/", $name, "/go.sum")),
+            main_go: None,
             ldflags: $ldflags,
         }
     };
@@ -68,6 +73,8 @@ static KUBERNETES_1_35: Module = module!(
 static HELM: Module = module!("helm", "");
 static FLEET: Module = module!("fleet", "");
 static VERSITYGW: Module = module!("versitygw", "");
+static CLUSTER_API: Module =
+    Module { main_go: Some(include_str!("../modules/cluster-api/main.go")), ..module!("cluster-api", "") };
 
 /// The module that contains the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
@@ -83,7 +90,7 @@ pub const KWOK_STAGES: [&str; 5] = [
 ];
 
 impl Binary {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -99,13 +106,16 @@ impl Binary {
         Self::FleetController,
         Self::FleetAgent,
         Self::Versitygw,
+        Self::CapiClient,
+        Self::KubeadmBootstrap,
     ];
 
     /// The programs that install Cluster API providers, which few tests need.
     pub const PROVIDER_INSTALLERS: [Self; 2] = [Self::Clusterctl, Self::CapiOperator];
 
     /// The programs that only ignored tests run. They are built when such a test asks for them.
-    pub const ON_DEMAND: [Self; 3] = [Self::FleetController, Self::FleetAgent, Self::Versitygw];
+    pub const ON_DEMAND: [Self; 5] =
+        [Self::FleetController, Self::FleetAgent, Self::Versitygw, Self::CapiClient, Self::KubeadmBootstrap];
 
     /// The programs that are built once per Kubernetes version. The controller manager and the scheduler of the default
     /// version, which is the oldest, also work with newer API servers: Kubernetes supports a skew of one minor.
@@ -147,6 +157,8 @@ impl Binary {
             Self::FleetController => "fleetcontroller",
             Self::FleetAgent => "fleetagent",
             Self::Versitygw => "versitygw",
+            Self::CapiClient => "capi-client",
+            Self::KubeadmBootstrap => "kubeadm-bootstrap",
         }
     }
 
@@ -174,6 +186,8 @@ impl Binary {
             Self::FleetController => "github.com/rancher/fleet/cmd/fleetcontroller",
             Self::FleetAgent => "github.com/rancher/fleet/cmd/fleetagent",
             Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw",
+            Self::CapiClient => "chandler.dev/sandbox/cluster-api",
+            Self::KubeadmBootstrap => "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
         }
     }
 
@@ -192,6 +206,7 @@ impl Binary {
             Self::Helm | Self::Registry | Self::Cosign => &HELM,
             Self::FleetController | Self::FleetAgent => &FLEET,
             Self::Versitygw => &VERSITYGW,
+            Self::CapiClient | Self::KubeadmBootstrap => &CLUSTER_API,
         }
     }
 
@@ -210,7 +225,8 @@ impl Binary {
             | Self::CapiManager
             | Self::Kubectl
             | Self::CapiOperator => 30,
-            Self::KubeScheduler | Self::FleetAgent => 15,
+            // The last two are not measured: the core manager has compiled most of their packages.
+            Self::KubeScheduler | Self::FleetAgent | Self::CapiClient | Self::KubeadmBootstrap => 15,
         })
     }
 }

@@ -17,6 +17,7 @@ mod report;
 mod results;
 mod scaling;
 mod traffic;
+mod tunnel;
 mod usage;
 
 use std::{
@@ -35,6 +36,7 @@ pub use self::{
     gitops::{GitopsOptions, GitopsSize, gitops},
     placement::{PlacementOptions, PlacementSize, placement},
     results::{compare_fleets, plot_results},
+    tunnel::{TunnelHubOptions, TunnelOptions, TunnelSize, serve_tunnel_hub, tunnel},
 };
 use crate::{
     controller::Controller,

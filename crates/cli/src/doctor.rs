@@ -9,6 +9,7 @@ mod kinds;
 mod leader;
 mod releases;
 mod rights;
+mod tunnel;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_view::fleet::FleetReader;
@@ -91,6 +92,10 @@ pub async fn run_checks(
     let has_leader = leases.iter().any(|finding| finding.severity == Severity::Ok);
     findings.extend(leases);
     findings.extend(findings_of("hooks", hooks::check(client, namespace.as_deref(), has_leader).await));
+    findings.extend(findings_of(
+        "tunnel",
+        tunnel::check(client, &manager.manager_namespace, namespace.as_deref(), now).await,
+    ));
     let fleet = FleetReader::new(client.clone(), namespace).read(&Progress::start()).await;
     findings.extend(findings_of(
         "releases",

@@ -10,6 +10,7 @@ mod describe;
 mod doctor;
 mod get;
 mod hooks;
+mod hub;
 mod lease;
 mod log_level;
 mod logging;
@@ -23,6 +24,8 @@ mod resume;
 mod source;
 mod support_bundle;
 mod traces;
+mod tunnel;
+mod tunnel_flags;
 mod upgrade_check;
 mod where_commit;
 
@@ -58,6 +61,8 @@ enum Command {
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
+    /// Run the hub of tunnels, which clusters behind NAT connect to
+    Hub(Box<hub::HubArgs>),
     /// Manage the registration of the Cluster API runtime hooks
     #[command(subcommand)]
     Hooks(hooks::HooksCommand),
@@ -68,6 +73,9 @@ enum Command {
     #[command(subcommand)]
     Source(source::SourceCommand),
     Where(where_commit::WhereArgs),
+    /// Reach clusters behind NAT through tunnels
+    #[command(subcommand)]
+    Tunnel(tunnel::TunnelCommand),
     /// Migrate plain manifests to bundles
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
@@ -111,9 +119,11 @@ fn parse() -> Cli {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { command } = cli;
     match command {
-        // It has exit codes of its own.
+        // They have exit codes of their own.
         Command::UpgradeCheck(arguments) => return Ok(upgrade_check::run(arguments)),
+        Command::Tunnel(command) => return runtime()?.block_on(tunnel::run(command)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
+        Command::Hub(arguments) => runtime()?.block_on(hub::run(*arguments)),
         Command::Hooks(command) => runtime()?.block_on(hooks::run(command)),
         Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
         Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),

@@ -27,6 +27,7 @@ use crate::{
     logging::{self, LogFormat},
     receiver::ReceiverArgs,
     traces::{self, TraceArgs},
+    tunnel_flags::TunnelFlags,
 };
 
 /// Name of the leader election Lease.
@@ -117,6 +118,8 @@ pub struct ManagerArgs {
     #[arg(long)]
     fleet: bool,
     #[command(flatten)]
+    tunnel: TunnelFlags,
+    #[command(flatten)]
     traces: TraceArgs,
     /// Log level, or a list such as `info,chandler_tool=debug`; can be changed at run time with `chandler log-level`
     #[arg(long, default_value = "info")]
@@ -151,7 +154,7 @@ pub struct PlatformArgs {
 }
 
 /// Raises the soft limit of open files to the hard limit: each workload cluster needs two or three connections.
-fn raise_open_files_limit() {
+pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
@@ -192,6 +195,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         hooks,
         receiver,
         fleet,
+        tunnel,
         traces,
         log_level,
         log_format,
@@ -204,6 +208,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace)?;
     let receiver = receiver.options(&leader_election_namespace)?;
+    let (tunnel, proxies) = tunnel.options(&leader_election_namespace);
     let lease_times = lease.times()?;
     let requests = RequestCounter::default();
     let watch_silence = Duration::from_secs(watch_silence_seconds);
@@ -223,11 +228,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),
         store: store.clone(),
-        sources: SourceOptions {
-            addresses: AddressPolicy { allowed: allow_source_address, refused: refuse_source_address },
-            retention: Retention { bytes: store_limit.saturating_mul(1 << 20), ..Retention::default() },
-            ..SourceOptions::default()
-        },
+        sources: source_options(allow_source_address, refuse_source_address, store_limit),
         address: metrics_address,
         requests: requests.clone(),
         drain_timeout: Duration::from_secs(drain_seconds),
@@ -236,6 +237,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         hooks,
         receiver,
         fleet,
+        tunnel,
+        proxies,
         poll_interval: Duration::from_secs(poll_seconds),
         source_min_interval: Duration::from_secs(source_min_interval_seconds),
         platform_namespace,
@@ -249,13 +252,24 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
             waiting_clusters: concurrency_waiting_clusters.max(1),
         },
     };
-    let client = connect.client()?;
-    let stop = CancellationToken::new();
     control::serve(control::socket_path(&store), log_level);
+    let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    let result = Box::pin(chandler_controller::run(client, options, stop)).await;
+    let result = Box::pin(chandler_controller::run(connect.client()?, options, stop)).await;
     traces::shutdown(tracing).await;
     Ok(result?)
+}
+
+fn source_options(
+    allowed: Vec<AddressRange>,
+    refused: Vec<AddressRange>,
+    store_limit_mib: u64,
+) -> SourceOptions {
+    SourceOptions {
+        addresses: AddressPolicy { allowed, refused },
+        retention: Retention { bytes: store_limit_mib.saturating_mul(1 << 20), ..Retention::default() },
+        ..SourceOptions::default()
+    }
 }
 
 fn version(text: &str) -> Result<Version> {
@@ -275,7 +289,7 @@ fn identity() -> String {
     format!("{}_{}_{started}", host.trim(), std::process::id())
 }
 
-async fn stop_on_signal(stop: CancellationToken) {
+pub async fn stop_on_signal(stop: CancellationToken) {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut signal) => {

@@ -35,6 +35,7 @@ use crate::{
     sync::{SyncContext, SyncController},
     tasks::Tasks,
     templates::{Evaluations, Templates},
+    tunnel::{TunnelControllers, TunnelOptions, TunnelQueues, Tunnels},
     watch::{FirstList, Scope, watch},
 };
 
@@ -45,6 +46,8 @@ pub struct Controllers {
     catalogs: CatalogControllers,
     sources: SourceControllers,
     syncs: SyncController,
+    /// `None` without tunnels.
+    tunnels: Option<TunnelControllers>,
     clusters: Writer<DynamicObject>,
     /// The namespace whose catalogs and Sources are available everywhere.
     platform: String,
@@ -55,6 +58,7 @@ pub struct Handles {
     pub router: Router,
     pub all_kinds: AllKinds,
     pub catalogs: Catalogs,
+    pub tunnels: Tunnels,
 }
 
 impl Controllers {
@@ -62,6 +66,7 @@ impl Controllers {
         scope: &Scope,
         watch_filter: Option<&str>,
         platform: Platform,
+        tunnel: Option<TunnelOptions>,
         packages: &Arc<Packages>,
         metrics: &Metrics,
     ) -> (Self, Handles) {
@@ -78,6 +83,9 @@ impl Controllers {
         let namespace = platform.namespace.clone();
         let (extensions, extension_queues) =
             ExtensionControllers::new(scopes, platform, cluster_queue, metrics);
+        let tunnel_queues = TunnelQueues::default();
+        let tunnels =
+            tunnel.map(|options| TunnelControllers::new(scope.clone(), options, &tunnel_queues, metrics));
         let queues = Queues {
             pairs: kinds.queues(),
             clusters: cluster_trigger,
@@ -86,14 +94,17 @@ impl Controllers {
             sources: source_queues,
             syncs: sync_queue,
             fleet: FleetQueues::default(),
+            tunnels: tunnel_queues,
         };
         let handles = Handles {
             all_kinds: AllKinds::new(index.clone(), kinds.caches()),
             router: Router::new(index, queues),
             catalogs: catalogs.catalogs(),
+            tunnels: tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default(),
         };
         let clusters = Writer::new(clusters::resource());
-        (Self { kinds, extensions, catalogs, sources, syncs, clusters, platform: namespace }, handles)
+        let platform = namespace;
+        (Self { kinds, extensions, catalogs, sources, syncs, tunnels, clusters, platform }, handles)
     }
 
     /// Returns the kinds of placements and releases that the API server has to serve.
@@ -109,7 +120,9 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { kinds, extensions, catalogs, sources, syncs, clusters, platform } = self;
+        let Self { kinds, extensions, catalogs, sources, syncs, tunnels, clusters, platform } = self;
+        let tunnel_cache = tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default();
+        let mut tunnels = tunnels.map(|tunnels| tunnels.watch(&shared));
         let catalog_cache = catalogs.catalogs();
         let sources = sources.start(tasks, &shared, &platform);
         catalogs.start(tasks, &shared, &sources);
@@ -129,7 +142,11 @@ impl Controllers {
             && catalog_cache.wait_until_listed().await
             && sources.wait_until_listed().await
             && syncs.is_complete().await
-            && clusters.is_complete().await;
+            && clusters.is_complete().await
+            && match &mut tunnels {
+                Some(tunnels) => tunnels.is_complete().await,
+                None => true,
+            };
         if !complete {
             return Err(StartupError::WatchEnded);
         }
@@ -140,6 +157,7 @@ impl Controllers {
         }
         let caches = ManagementCaches {
             clusters: cluster_cache,
+            tunnels: tunnel_cache,
             references: References::new(shared.client.clone(), shared.scope.clone(), shared.router.clone()),
             catalogs: NamedCatalogs::new(shared.client.clone(), catalog_cache.clone(), platform),
             source_packages: SourcePackages::new(
@@ -156,6 +174,9 @@ impl Controllers {
         };
         if shared.fleet {
             tasks.spawn(fleet::run(fleet_inputs(&shared, &caches)));
+        }
+        if let Some(tunnels) = tunnels {
+            tunnels.run(tasks, &shared, &caches);
         }
         follow(tasks, shared.packages.changes(), shared.router.clone(), Router::on_source);
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);

@@ -20,6 +20,10 @@ pub enum ReconcileError {
     Incomplete { kind: &'static str, name: String, field: &'static str },
     #[error("the package tool cannot render templates: {0}")]
     Render(Failure),
+    #[error("the ClusterTunnel cannot be used: {0}")]
+    InvalidTunnel(String),
+    #[error("a ClusterTunnel cannot be created: {0}")]
+    NewTunnel(String),
 }
 
 /// An error that ends the manager or keeps it from starting.
@@ -108,7 +112,8 @@ impl ReconcileError {
         match self {
             Self::Management(error) => error.category(),
             Self::Render(failure) => failure.category,
-            Self::Incomplete { .. } => Category::InvalidSpec,
+            Self::Incomplete { .. } | Self::InvalidTunnel(_) => Category::InvalidSpec,
+            Self::NewTunnel(_) => Category::Internal,
         }
     }
 }

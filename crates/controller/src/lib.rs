@@ -9,6 +9,8 @@ mod controllers;
 mod error;
 mod events;
 mod extension;
+#[cfg(test)]
+mod fake_api_server;
 mod fleet;
 pub mod hooks;
 mod kinds;
@@ -35,6 +37,7 @@ mod status;
 mod sync;
 mod tasks;
 mod templates;
+mod tunnel;
 mod watch;
 
 pub use caaph::conflicting_resources as caaph_resources;
@@ -47,3 +50,4 @@ pub use leader::{Connect, Election};
 pub use parameters::{ParameterSources, Read};
 pub use run::{Options, run};
 pub use sources::{ReceiverOptions, ReceiverService, Sources, fetch_source};
+pub use tunnel::TunnelOptions;

@@ -16,8 +16,8 @@ use prometheus_client::{
 use tokio::sync::Mutex;
 
 use self::labels::{
-    CacheLabels, CallLabels, CategoryLabels, ClientLabels, ClusterLabels, KindLabels, OperationLabels,
-    RequestLabels, ScopeLabels, StateLabels,
+    CacheLabels, CallLabels, CategoryLabels, ChangeLabels, ClientLabels, ClusterLabels, KindLabels,
+    OperationLabels, RequestLabels, ScopeLabels, StateLabels,
 };
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 use crate::ManagementError;
@@ -49,6 +49,7 @@ pub struct Metrics {
     management_requests: Family<RequestLabels, Counter>,
     caches: Family<CacheLabels, Counter>,
     catalogs: Family<StateLabels, Gauge>,
+    tunnel: TunnelMetrics,
     republished: Counter,
     tool_calls: Family<CallLabels, Counter>,
     tool_starts: Counter,
@@ -103,6 +104,31 @@ impl WorkloadMetrics {
             requests: to.add(
                 "workload_requests",
                 "Requests to workload clusters, by client (manager, or tool since its last start), verb and result",
+                Family::default(),
+            ),
+        }
+    }
+}
+
+/// Metrics about tunnels.
+#[derive(Clone, Debug)]
+struct TunnelMetrics {
+    tunnels: Family<StateLabels, Gauge>,
+    kubeconfig_writes: Family<ChangeLabels, Counter>,
+}
+
+impl TunnelMetrics {
+    fn new(to: &mut Registering) -> Self {
+        Self {
+            tunnels: to.add(
+                "tunnels",
+                "ClusterTunnels by state: Connected, Disconnected, or Pending (no agent has ever been connected)",
+                Family::default(),
+            ),
+            kubeconfig_writes: to.add(
+                "tunnel_kubeconfig_writes",
+                "Kubeconfig Secrets that were written, by what happened to their proxy: added, repaired after Cluster API \
+                 has replaced the kubeconfig, or removed",
                 Family::default(),
             ),
         }
@@ -185,6 +211,7 @@ impl Metrics {
                 "Catalogs by state: Ready, Failed (the last successful read stays in use) or Unread",
                 Family::default(),
             ),
+            tunnel: TunnelMetrics::new(&mut to),
             republished: to.add(
                 "packages_republished",
                 "Releases whose package version was published again with other content; they are not upgraded",
@@ -254,6 +281,18 @@ impl Metrics {
 
     pub fn republished(&self) {
         self.republished.inc();
+    }
+
+    /// Creates the series of kubeconfig writes, because `increase()` misses the first sample of a new series.
+    pub fn tunnels_enabled(&self) {
+        for change in ["added", "repaired", "removed"] {
+            drop(self.tunnel.kubeconfig_writes.get_or_create(&ChangeLabels { change }));
+        }
+    }
+
+    /// Records that the proxy of a kubeconfig was `added`, `repaired` or `removed`.
+    pub fn kubeconfig_written(&self, change: &'static str) {
+        self.tunnel.kubeconfig_writes.get_or_create(&ChangeLabels { change }).inc();
     }
 
     pub fn cache(&self, cache: &'static str, hit: bool) {

@@ -222,7 +222,7 @@ fn release_context<P: PlacementKind>(
     written: &Arc<RecentWrites<P, P::Release>>,
 ) -> ReleaseContext<P::Release> {
     let shared = shared.clone();
-    let ManagementCaches { clusters, references, catalogs, source_packages } = caches.clone();
+    let ManagementCaches { clusters, references, catalogs, source_packages, tunnels: _ } = caches.clone();
     ReleaseContext {
         secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
         client: shared.client,

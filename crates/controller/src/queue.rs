@@ -86,6 +86,14 @@ impl<K: Resource + 'static> Trigger<K> {
     }
 }
 
+#[cfg(test)]
+impl<K: Resource> Queue<K> {
+    /// Returns an enqueued object, or `None` if there is none.
+    pub fn take_one(&mut self) -> Option<ObjectRef<K>> {
+        self.receiver.try_recv().ok()
+    }
+}
+
 /// Reconciles enqueued objects until the queue is closed, one reconcile at a time per object.
 pub async fn run<K, C, F>(
     kind: &'static str,

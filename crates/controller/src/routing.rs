@@ -12,7 +12,10 @@ mod tests;
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Reference, Source, SyncObject};
+use chandler_api::{
+    extensions::{Extension, ExtensionCatalog, Reference, Source, SyncObject},
+    tunnel::ClusterTunnel,
+};
 use chandler_core::{
     extension::namespace_of,
     identity::{ClusterKey, ReleaseId},
@@ -121,6 +124,19 @@ impl Router {
             Change::Deleted(_) => index.on_cluster_deleted(&cluster),
         });
         self.queues.fleet.on_cluster(&cluster.key);
+        self.queues.tunnels.on_cluster(change);
+    }
+
+    /// Handles a change of a ClusterTunnel. The conditions of its Cluster say whether it is connected.
+    pub fn on_tunnel(&self, change: &Change<'_, ClusterTunnel>) {
+        if let Some(cluster) = self.queues.tunnels.on_tunnel(change) {
+            self.queues.enqueue(&Enqueue::Cluster(cluster));
+        }
+    }
+
+    /// Enqueues the ClusterTunnel of a Cluster, for example because a replica of the hub has died.
+    pub fn enqueue_tunnel(&self, cluster: &ClusterKey) {
+        self.queues.tunnels.enqueue(cluster);
     }
 
     pub fn on_cluster_class(&self, change: &Change<'_, DynamicObject>) {

@@ -7,10 +7,14 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::extensions::{Extension, ExtensionCatalog, Source, SyncObject};
+use chandler_api::{
+    extensions::{Extension, ExtensionCatalog, Source, SyncObject},
+    tunnel::ClusterTunnel,
+};
 use chandler_core::{
     failure::{Category, Failure},
     schedule::Limits,
+    tunnel::ProxyPolicy,
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::RequestCounter;
@@ -43,6 +47,7 @@ use crate::{
     signatures::SignaturePolicySource,
     sources::{ReceiverOptions, SourcePackages},
     tasks::Tasks,
+    tunnel::{TunnelOptions, Tunnels},
     watch::Scope,
 };
 
@@ -96,6 +101,10 @@ pub struct Options {
     pub receiver: Option<ReceiverOptions>,
     /// Whether Clusters are handed over to Fleet.
     pub fleet: bool,
+    /// `None` means that there are no tunnels.
+    pub tunnel: Option<TunnelOptions>,
+    /// The proxies that kubeconfigs may name.
+    pub proxies: ProxyPolicy,
 }
 
 /// The parts of the manager that all controllers share.
@@ -125,6 +134,7 @@ pub struct Shared {
 #[derive(Clone)]
 pub struct ManagementCaches {
     pub clusters: Clusters,
+    pub tunnels: Tunnels,
     pub references: References,
     pub catalogs: NamedCatalogs,
     pub source_packages: SourcePackages,
@@ -169,6 +179,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         hooks,
         receiver,
         fleet,
+        tunnel,
+        proxies,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
@@ -180,14 +192,14 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         ..config
     };
     let (tools, template_service) = supervise(tools, templates, &store, configured);
-    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence);
+    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence, proxies);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =
-        Controllers::new(&scope, watch_filter.as_deref(), platform, &packages, &metrics);
-    check_served(&client, &scope, controllers.resources()).await?;
+        Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
+    check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
-    let Handles { router, all_kinds, catalogs } = handles;
+    let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
         router,
@@ -213,7 +225,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let sources = shared.metric_sources(connections, catalogs, requests);
+    let sources = shared.metric_sources(connections, catalogs, tunnels, requests);
     let served =
         Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
     let address = server::serve(address, served).await?;
@@ -244,6 +256,7 @@ impl Shared {
         &self,
         connections: Connections,
         catalogs: Catalogs,
+        tunnels: Tunnels,
         requests: RequestCounter,
     ) -> Sources {
         Sources {
@@ -253,6 +266,7 @@ impl Shared {
             packages: self.packages.clone(),
             all_kinds: self.all_kinds.clone(),
             catalogs,
+            tunnels,
             requests,
         }
     }
@@ -327,6 +341,7 @@ async fn check_served(
     client: &Client,
     scope: &Scope,
     placements_and_releases: Vec<ApiResource>,
+    tunnels: bool,
 ) -> Result<(), StartupError> {
     let others = [
         ApiResource::erase::<Extension>(&()),
@@ -335,7 +350,8 @@ async fn check_served(
         ApiResource::erase::<SyncObject>(&()),
         clusters::resource(),
     ];
-    for resource in placements_and_releases.into_iter().chain(others) {
+    let tunnels = tunnels.then(|| ApiResource::erase::<ClusterTunnel>(&()));
+    for resource in placements_and_releases.into_iter().chain(others).chain(tunnels) {
         let api: Api<DynamicObject> = match &scope.namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),

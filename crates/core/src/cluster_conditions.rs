@@ -65,10 +65,11 @@ pub fn pending_addons(applied: &[ExtensionInstance], existing: &[&ExtensionInsta
     names.map(|name| Addon::not_ready(&name, NOT_INSTALLED)).collect()
 }
 
-/// Returns the condition `AddonsReady`.
-pub fn addons_ready(addons: &[Addon]) -> NewCondition {
+/// Returns the condition `AddonsReady`. `tunnel` says why a tunneled cluster is not connected, and comes first: its add-ons are
+/// not ready because of that.
+pub fn addons_ready(addons: &[Addon], tunnel: Option<&str>) -> NewCondition {
     let not_ready: Vec<_> = addons.iter().filter(|addon| addon.problem.is_some()).collect();
-    if not_ready.is_empty() {
+    if not_ready.is_empty() && tunnel.is_none() {
         return NewCondition {
             type_: ADDONS_READY,
             status: Status::True,
@@ -82,12 +83,13 @@ pub fn addons_ready(addons: &[Addon]) -> NewCondition {
     });
     let more = not_ready.len().saturating_sub(NAMED);
     let rest = (more > 0).then(|| format!("and {more} more"));
-    let message = named.chain(rest).collect::<Vec<_>>().join("; ");
+    let message = tunnel.map(str::to_owned).into_iter().chain(named).chain(rest);
+    let reason = if tunnel.is_some() { ClusterReason::TunnelNotConnected } else { ClusterReason::NotReady };
     NewCondition {
         type_: ADDONS_READY,
         status: Status::False,
-        reason: ClusterReason::NotReady.into(),
-        message,
+        reason: reason.into(),
+        message: message.collect::<Vec<_>>().join("; "),
     }
 }
 
@@ -139,14 +141,28 @@ mod tests {
 
     #[test]
     fn add_ons_that_are_not_ready_are_named() {
-        assert_eq!(addons_ready(&[Addon::ready("a")]).status, Status::True);
+        assert_eq!(addons_ready(&[Addon::ready("a")], None).status, Status::True);
         let many: Vec<_> = (0..7).map(|n| Addon::not_ready(&format!("a{n}"), "why")).collect();
-        let condition = addons_ready(&many);
+        let condition = addons_ready(&many, None);
         assert_eq!(condition.status, Status::False);
         assert!(
             condition.message.starts_with("a0: why; a1") && condition.message.ends_with("; and 2 more"),
             "{condition:?}"
         );
+    }
+
+    #[test]
+    fn a_tunnel_that_is_not_connected_is_named_first() {
+        let problem = "tunnel not connected since 2026-11-16T10:00:00Z";
+        for (addons, message) in [
+            (vec![], problem.to_owned()),
+            (vec![Addon::ready("a")], problem.to_owned()),
+            (vec![Addon::not_ready("a", "why")], format!("{problem}; a: why")),
+        ] {
+            let condition = addons_ready(&addons, Some(problem));
+            assert_eq!((condition.status, condition.message.as_str()), (Status::False, message.as_str()));
+            assert_eq!(condition.reason, ClusterReason::TunnelNotConnected.into());
+        }
     }
 
     #[test]
@@ -181,7 +197,7 @@ mod tests {
             ["cni", "dns"].map(|name| ExtensionInstance::new(name, ExtensionInstanceSpec::default()));
         let pending = pending_addons(&[cni.clone(), dns], &[&cni]);
         assert_eq!(pending, [Addon::not_ready("dns", NOT_INSTALLED)]);
-        assert_eq!(addons_ready(&pending).status, Status::False);
+        assert_eq!(addons_ready(&pending, None).status, Status::False);
     }
 
     #[test]

@@ -30,4 +30,5 @@ pub mod schedule;
 pub mod source;
 pub mod sync;
 pub mod target;
+pub mod tunnel;
 pub mod version;

@@ -14,8 +14,6 @@ pub struct Target {
     pub auth: Option<TargetAuth>,
     /// The only proxy that a connection may use. `None` means a direct connection, whatever the environment says.
     pub proxy: Option<TargetProxy>,
-    /// Unix socket to connect to instead of the server's address.
-    pub dial: Option<String>,
     /// Timeout of a request.
     pub request_timeout: Duration,
 }
@@ -77,7 +75,6 @@ mod tests {
                 url: "http://proxy.example:3128".to_owned(),
                 credentials: Some(("canary-user".to_owned(), "canary-password".to_owned())),
             }),
-            dial: None,
             request_timeout: Duration::from_secs(30),
         };
         assert!(!format!("{target:?}").contains("canary"));

@@ -20,7 +20,8 @@ const KEY_PART_LENGTH: usize = 48;
 pub struct Secrets(BTreeSet<String>);
 
 impl Secrets {
-    /// Returns the tokens, passwords and private keys of a kubeconfig.
+    /// Returns the tokens, passwords and private keys of a kubeconfig, also those of its proxy, or of the configuration of
+    /// an agent.
     pub fn of_kubeconfig(text: &str) -> Self {
         let mut secrets = Self::default();
         for line in text.lines() {
@@ -28,6 +29,7 @@ impl Secrets {
             match name {
                 "token" | "password" => secrets.add_text(value.trim_matches(['"', '\''])),
                 "client-key-data" => secrets.add_private_key(value.trim_matches(['"', '\''])),
+                "proxy-url" | "proxy" => secrets.add_login(value.trim_matches(['"', '\''])),
                 _ => {}
             }
         }
@@ -45,7 +47,7 @@ impl Secrets {
             let text = String::from_utf8_lossy(&bytes);
             if text.contains("PRIVATE KEY-----") {
                 secrets.add_private_key(&BASE64_STANDARD.encode(&bytes));
-            } else if text.contains("apiVersion:") {
+            } else if text.contains("apiVersion:") || text.contains("caBundle:") {
                 secrets.0.append(&mut Self::of_kubeconfig(&text).0);
             } else if !text.contains("-----BEGIN") {
                 secrets.add_text(&text);
@@ -56,6 +58,24 @@ impl Secrets {
 
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
+    }
+
+    /// Adds a value that is known not to be public.
+    pub fn add(&mut self, text: &str) {
+        if text.contains("PRIVATE KEY-----") {
+            self.add_private_key(&BASE64_STANDARD.encode(text));
+        } else {
+            self.add_text(text.trim());
+        }
+    }
+
+    /// Adds the password of a URL, also as the header of a request contains it.
+    fn add_login(&mut self, url: &str) {
+        let login = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(login, _)| login);
+        if let Some((user, password)) = login.and_then(|login| login.split_once(':')) {
+            self.add_text(password);
+            self.add_text(&format!("{user}:{password}"));
+        }
     }
 
     fn add_text(&mut self, text: &str) {
@@ -166,12 +186,17 @@ mod tests {
         let list = json!({"items": [
             {"data": {"value": encoded(&kubeconfig), "password": encoded("correct-horse-battery"), "short": encoded("user")}},
             {"data": {"ca.crt": encoded("-----BEGIN CERTIFICATE-----\nMIIB\n")}},
+            {"data": {"value": encoded("apiVersion: v1\n  proxy-url: http://fleet.blue:hmac-0123456789@hub:8132\n")}},
+            {"data": {"agent.yaml": encoded("hubs:\n- caBundle: |\n    -----BEGIN\n  token: v1.join-0123456789\n")}},
         ]});
         let secrets = Secrets::of_objects(&list);
         for text in [
             "a Canary in a log".to_owned(),
             encoded("canary-1"),
             "token tok-0123456789".to_owned(),
+            "CONNECT with hmac-0123456789".to_owned(),
+            format!("Basic {}", encoded("fleet.blue:hmac-0123456789")),
+            "joined with v1.join-0123456789".to_owned(),
             "correct-horse-battery".to_owned(),
             encoded("correct-horse-battery"),
             format!("key: {key}"),

@@ -6,13 +6,16 @@ use serde_json::Value;
 
 use crate::world::{REPORTING_KINDS, World};
 
-/// The number of lines printed of each manager's log.
+/// The beginnings of the names of logs that are printed.
+const PRINTED: [&str; 3] = ["manager-", "hub-", "agent-"];
+/// The number of lines printed of each log.
 const LAST_LINES: usize = 25;
 
 pub fn print(world: &World) {
     print_objects(world);
     let logs = fs::read_dir(world.dir.join("logs")).into_iter().flatten().flatten();
-    for log in logs.filter(|log| log.file_name().to_string_lossy().starts_with("manager-")) {
+    let is_printed = |name: &str| PRINTED.iter().any(|program| name.starts_with(program));
+    for log in logs.filter(|log| is_printed(&log.file_name().to_string_lossy())) {
         let text = fs::read_to_string(log.path()).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();
         println!("--- last lines of {}", log.file_name().to_string_lossy());

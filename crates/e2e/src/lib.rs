@@ -8,8 +8,10 @@
     reason = "a test harness reports failures by panicking"
 )]
 
+pub mod agent;
 pub mod buckets;
 pub mod canary;
+pub mod capi_crds;
 pub mod chandler_command;
 pub mod clock_shift;
 mod crds;
@@ -20,6 +22,7 @@ pub mod git_guide;
 pub mod git_repository;
 pub mod go_module;
 mod https;
+pub mod hub;
 mod kubectl;
 pub mod management_cluster;
 pub mod manager;
@@ -27,10 +30,12 @@ pub mod oci;
 pub mod packaging;
 pub mod programs;
 pub mod self_hosted;
+pub mod service;
 pub mod shell;
 pub mod signals;
 pub mod sync_world;
 pub mod third_party;
+pub mod tunnel_world;
 pub mod unresponsive_server;
 pub mod wait;
 pub mod world;

@@ -18,7 +18,7 @@ use crate::{
 
 /// Verbose logs of all Chandler crates, so that the check for leaked secrets covers them.
 const LOG_LEVEL: &str = "info,chandler_controller=debug,chandler_source=debug,chandler_tool=debug,\
-                         chandler_workload=debug,chandler_hooks=debug";
+                         chandler_workload=debug,chandler_hooks=debug,chandler_tunnel=debug";
 
 /// How long a manager must have no work before it counts as idle.
 const IDLE_PERIOD: Duration = Duration::from_secs(2);

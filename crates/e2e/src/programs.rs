@@ -3,12 +3,18 @@
 use std::{env, path::PathBuf, sync::LazyLock};
 
 static CHANDLER: LazyLock<String> = LazyLock::new(|| find("CHANDLER_BIN", "chandler"));
+static AGENT: LazyLock<String> = LazyLock::new(|| find("CHANDLER_AGENT_BIN", "chandler-agent"));
 static SANDBOX: LazyLock<String> = LazyLock::new(|| find("CHANDLER_SANDBOX_BIN", "chandler-sandbox"));
 static PACKAGE_TOOL: LazyLock<String> = LazyLock::new(|| find("CHANDLER_TOOL", "chandler-helm"));
 
 /// Returns the path of `chandler`.
 pub fn chandler() -> &'static str {
     &CHANDLER
+}
+
+/// Returns the path of `chandler-agent`.
+pub fn agent() -> &'static str {
+    &AGENT
 }
 
 /// Returns the path of `chandler-sandbox`.

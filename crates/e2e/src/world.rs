@@ -56,7 +56,7 @@ pub enum TestSlot {
 }
 
 impl TestSlot {
-    async fn shared() -> Self {
+    pub async fn shared() -> Self {
         Self::Shared { _guard: SLOTS.read().await }
     }
 
@@ -279,7 +279,8 @@ impl World {
 
 /// Kinds whose conditions Chandler writes.
 pub const REPORTING_KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,\
-                                   extensioncatalogs,extensioninstances,addonreleases,sources.chandler.dev,syncs";
+                                   extensioncatalogs,extensioninstances,addonreleases,sources.chandler.dev,syncs,\
+                                   clustertunnels";
 
 /// Deletes the clusters of the test: dozens of idle API servers would slow down the tests that follow.
 impl Drop for World {

@@ -1,10 +1,11 @@
 //! `chandler-sandbox bench`: measures the resource usage of the controllers.
 
-use std::{path::PathBuf, pin::Pin, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, pin::Pin, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use chandler_bench::{
     GitopsOptions, GitopsSize, Options, OtherController, PlacementOptions, PlacementSize, Size,
+    TunnelHubOptions, TunnelOptions, TunnelSize,
 };
 use clap::{Args, Subcommand};
 
@@ -24,6 +25,14 @@ pub enum BenchCommand {
     /// The Git server is real, and so are all clusters. The change by a push is compared with the same change of the
     /// ExtensionInstance.
     Gitops(GitopsArgs),
+    /// Measure the tunnel to clusters behind NAT: throughput, latency, reconnects, memory, many agents
+    ///
+    /// Needs root: the hub, the agent and the network between them run in network namespaces. The agent and the hub are
+    /// real; the link between them has the rate and the delay that are set.
+    Tunnel(TunnelArgs),
+    /// Run a hub for `bench tunnel`
+    #[command(hide = true)]
+    TunnelHub(TunnelHubArgs),
     /// Compare results of `bench fleet`: how the CPU time of a release grows with the number of clusters
     Compare(CompareArgs),
     /// Draw results of `bench fleet` or of `bench placement` over the number of clusters, as SVG
@@ -188,6 +197,101 @@ impl GitopsArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct TunnelArgs {
+    /// Rate of the link in each direction, in megabits per second; goals are shown for 200
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    megabits: u32,
+    /// Round trip of the link; goals are shown for 50
+    #[arg(long, default_value_t = 50)]
+    round_trip_milliseconds: u64,
+    /// Number of parallel connections to the target
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
+    connections: u32,
+    /// For how long each rate is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// How often each rate is measured; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Number of messages whose round trip is measured
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    messages: u32,
+    /// Number of agents at one hub; goals are shown for at least 1000
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    agents: u32,
+    /// Number of connections that each of these agents keeps
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    connections_per_agent: u32,
+    /// Write the results to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Path of the `chandler-agent` binary [default: chandler-agent in the folder of this program]
+    #[arg(long, env = "CHANDLER_AGENT_BIN", hide_env_values = true)]
+    agent: Option<PathBuf>,
+    /// Empty folder for logs and the files of agents [default: a temporary folder]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+impl TunnelArgs {
+    fn options(self) -> Result<TunnelOptions> {
+        let Self {
+            megabits,
+            round_trip_milliseconds,
+            connections,
+            seconds,
+            rounds,
+            messages,
+            agents,
+            connections_per_agent,
+            json,
+            agent,
+            dir,
+        } = self;
+        let size = TunnelSize {
+            megabits_per_second: megabits,
+            round_trip: Duration::from_millis(round_trip_milliseconds),
+            connections,
+            duration: Duration::from_secs(seconds),
+            rounds,
+            messages,
+            agents,
+            connections_per_agent,
+        };
+        Ok(TunnelOptions { size, agent: find_agent(agent)?, json, dir })
+    }
+}
+
+/// Returns the given binary of the agent, or the one in the folder of this program.
+fn find_agent(path: Option<PathBuf>) -> Result<PathBuf> {
+    let path = match path {
+        Some(path) => path,
+        None => std::env::current_exe()
+            .context("finding the path of this program")?
+            .with_file_name("chandler-agent"),
+    };
+    ensure!(
+        path.is_file(),
+        "there is no agent at {}: run `cargo xtask bench tunnel`, which builds it, or set its path with --agent",
+        path.display()
+    );
+    path.canonicalize().with_context(|| format!("resolving {}", path.display()))
+}
+
+#[derive(Debug, Args)]
+pub struct TunnelHubArgs {
+    /// Folder with the keys and the tunnels
+    #[arg(long)]
+    dir: PathBuf,
+    /// Listen address of the proxy
+    #[arg(long)]
+    proxy: SocketAddr,
+    /// Listen address for agents
+    #[arg(long)]
+    public: SocketAddr,
+}
+
+#[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Results of `bench fleet --json`, one for each number of clusters
     #[arg(required = true, num_args = 2..)]
@@ -209,6 +313,10 @@ pub async fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Fleet(arguments) => Box::pin(chandler_bench::fleet(arguments.options()?)),
         BenchCommand::Placement(arguments) => Box::pin(chandler_bench::placement(arguments.options()?)),
         BenchCommand::Gitops(arguments) => Box::pin(chandler_bench::gitops(arguments.options()?)),
+        BenchCommand::Tunnel(arguments) => Box::pin(chandler_bench::tunnel(arguments.options()?)),
+        BenchCommand::TunnelHub(TunnelHubArgs { dir, proxy, public }) => {
+            Box::pin(chandler_bench::serve_tunnel_hub(TunnelHubOptions { dir, proxy, public }))
+        }
         BenchCommand::Plot(PlotArgs { results, svg }) => {
             return chandler_bench::plot_results(&results, &svg);
         }

@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 
 /// An error while creating or reading a certificate.
@@ -68,6 +69,22 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished_name(user, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    /// Issues a client certificate that expires, as those of a kubeadm control plane do.
+    pub fn expiring_client(
+        &self,
+        user: &str,
+        groups: &[&str],
+        lifetime: Duration,
+    ) -> Result<CertificatePair, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished_name(user, groups);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        // Cluster API's certificates are valid from the same time as that of their authority, so only the end is set.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        params.not_after = date_time_ymd(1970, 1, 1) + now + lifetime;
         self.sign(params)
     }
 

@@ -19,6 +19,7 @@ pub mod dynamic_api;
 pub mod fault_proxy;
 pub mod git_server;
 pub mod kubeconfig;
+pub mod netns;
 pub mod plane;
 pub mod process;
 pub mod provider;

@@ -3,10 +3,12 @@
 mod components;
 mod layout;
 mod nodes;
+mod options;
 mod ports;
 mod shared_etcd;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +19,11 @@ use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
 use self::layout::{Layout, PROBE};
+pub use self::options::{Network, PlaneOptions};
 pub use self::ports::{NoFreePort, free_port};
 pub use self::shared_etcd::SharedEtcd;
 use crate::assets::{Assets, Binary, KubernetesVersion};
-use crate::process::{Child, GRACE_PERIOD};
+use crate::process::{Child, GRACE_PERIOD, Spec};
 use crate::requests::{AuditLog, RequestCounts};
 use crate::{certificates, kubeconfig, process};
 
@@ -55,38 +58,6 @@ pub enum Error {
     NodesNotReady,
     #[error("control plane {name} is stopped")]
     Stopped { name: String },
-}
-
-/// The configuration of a control plane.
-#[derive(Debug, Clone)]
-pub struct PlaneOptions {
-    pub name: String,
-    /// The folder with all data. A control plane that is started in the same folder again has the same data.
-    pub dir: PathBuf,
-    /// `None` means only etcd and the API server. `Some(n)` adds the controller manager, the scheduler and `n` Nodes
-    /// whose Pods become Ready.
-    pub nodes: Option<u32>,
-    /// `None` means the port of the last start if it is free, otherwise any free port.
-    pub port: Option<u16>,
-    /// The folder of a [`SharedEtcd`] in which the name is the prefix of all data. `None` means an etcd of its own.
-    pub shared_etcd: Option<PathBuf>,
-}
-
-impl PlaneOptions {
-    /// Only etcd and the API server.
-    pub fn bare(name: &str, dir: &Path) -> Self {
-        Self { name: name.to_owned(), dir: dir.to_owned(), nodes: None, port: None, shared_etcd: None }
-    }
-
-    /// Only the API server, with a shared etcd. Takes the least CPU time and memory.
-    pub fn sharing(etcd: &SharedEtcd, name: &str, dir: &Path) -> Self {
-        Self { shared_etcd: Some(etcd.dir().to_owned()), ..Self::bare(name, dir) }
-    }
-
-    /// With controller manager, scheduler and Nodes.
-    pub fn full(name: &str, dir: &Path, nodes: u32) -> Self {
-        Self { nodes: Some(nodes), ..Self::bare(name, dir) }
-    }
 }
 
 /// A running control plane. Its processes end when it is dropped or when this process ends.
@@ -136,7 +107,7 @@ impl Plane {
 
     fn prepare(assets: &Assets, options: &PlaneOptions, port: u16) -> Result<Self, Error> {
         let layout = Layout::new(&options.dir);
-        let kubeconfig = layout.prepare(&options.name, &endpoint(port))?;
+        let kubeconfig = layout.prepare(&options.name, &options.network, port)?;
         layout.store_port(port)?;
         if let Some(etcd) = &options.shared_etcd {
             layout.link_etcd(etcd)?;
@@ -161,20 +132,29 @@ impl Plane {
         let assets = self.assets();
         let bare = self.options.nodes.is_none();
         if children.is_empty() && self.options.shared_etcd.is_none() {
-            children.push(Child::spawn(&components::etcd(&assets, home))?);
+            children.push(self.spawn(components::etcd(&assets, home))?);
         }
         let prefix = self.options.shared_etcd.is_some().then_some(self.options.name.as_str());
-        children.push(Child::spawn(&components::apiserver(&assets, home, self.port, bare, prefix))?);
+        children.push(self.spawn(components::apiserver(&assets, home, self.address(), bare, prefix))?);
         let probe = self.probe().await?;
         self.wait_ready(&probe, children).await?;
         Layout::new(home).store_version(assets.kubernetes())?;
         if let Some(nodes) = self.options.nodes {
             for spec in components::controllers(&assets, home) {
-                children.push(Child::spawn(&spec)?);
+                children.push(self.spawn(spec)?);
             }
             nodes::ensure(&probe, nodes, assets.kubernetes()).await?;
         }
         Ok(())
+    }
+
+    /// Starts a process in the control plane's network namespace.
+    fn spawn(&self, spec: Spec) -> Result<Child, Error> {
+        let spec = match &self.options.network.namespace {
+            Some(namespace) => spec.in_network_namespace(namespace),
+            None => spec,
+        };
+        Ok(Child::spawn(&spec)?)
     }
 
     fn assets(&self) -> Assets {
@@ -185,7 +165,15 @@ impl Plane {
     async fn probe(&self) -> Result<kube::Client, Error> {
         let path = Layout::new(&self.options.dir).kubeconfig(PROBE);
         let yaml = std::fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
-        Ok(kubeconfig::client(&yaml).await?)
+        self.connect(&yaml).await
+    }
+
+    /// Returns a client that connects from the control plane's network namespace.
+    async fn connect(&self, kubeconfig: &str) -> Result<kube::Client, Error> {
+        Ok(match &self.options.network.namespace {
+            Some(namespace) => kubeconfig::client_in(kubeconfig, namespace).await?,
+            None => kubeconfig::client(kubeconfig).await?,
+        })
     }
 
     async fn wait_ready(&self, probe: &kube::Client, children: &[Child]) -> Result<(), Error> {
@@ -302,7 +290,29 @@ impl Plane {
     }
 
     pub fn endpoint(&self) -> String {
-        endpoint(self.port)
+        endpoint(self.address())
+    }
+
+    /// Returns the address that clients elsewhere use. Unlike [`Plane::endpoint`], it may be reachable through a proxy only.
+    pub fn public_endpoint(&self) -> String {
+        format!("https://{}:{}", self.options.network.public_host(), self.port)
+    }
+
+    /// Returns the address on which the API server listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.options.network.address, self.port)
+    }
+
+    /// Returns a new kubeconfig of an administrator, whose certificate expires. Its entries have the names that Cluster API
+    /// gives to them.
+    pub fn issue_kubeconfig(&self, server: &str, lifetime: Duration) -> Result<String, Error> {
+        let layout = Layout::new(&self.options.dir);
+        Ok(layout.issue_kubeconfig(&self.options.name, server, lifetime)?)
+    }
+
+    /// Returns the certificate of the authority that has signed the API server's certificate.
+    pub fn authority(&self) -> Result<String, Error> {
+        Ok(Layout::new(&self.options.dir).authority(&self.options.name)?.certificate().to_owned())
     }
 
     pub fn version(&self) -> KubernetesVersion {
@@ -321,12 +331,15 @@ impl Plane {
 
     /// Returns a new client for the current Tokio runtime.
     pub async fn client(&self) -> Result<kube::Client, Error> {
-        Ok(kubeconfig::client(&self.kubeconfig).await?)
+        self.connect(&self.kubeconfig).await
     }
 
     /// Returns a new client with a user agent that identifies its requests in the audit log.
     pub async fn client_as(&self, user_agent: &'static str) -> Result<kube::Client, Error> {
-        Ok(kubeconfig::client_as(&self.kubeconfig, user_agent).await?)
+        Ok(match &self.options.network.namespace {
+            Some(namespace) => kubeconfig::client_in_as(&self.kubeconfig, namespace, user_agent).await?,
+            None => kubeconfig::client_as(&self.kubeconfig, user_agent).await?,
+        })
     }
 
     /// Returns the API server's request counts since its start.
@@ -357,8 +370,8 @@ async fn stop_after(keep: usize, children: &mut Vec<Child>) {
     }
 }
 
-fn endpoint(port: u16) -> String {
-    format!("https://127.0.0.1:{port}")
+fn endpoint(address: SocketAddr) -> String {
+    format!("https://{address}")
 }
 
 fn is_port_in_use(error: &Error) -> bool {

@@ -178,6 +178,16 @@ impl Drop for Child {
 }
 
 impl Spec {
+    /// Returns the same process inside a network namespace of `ip netns`, which replaces itself by the program.
+    #[must_use]
+    pub fn in_network_namespace(self, namespace: &str) -> Self {
+        let program = self.program.to_string_lossy().into_owned();
+        let mut args = ["netns", "exec", namespace].map(str::to_owned).to_vec();
+        args.push(program);
+        args.extend(self.args);
+        Self { program: PathBuf::from("ip"), args, ..self }
+    }
+
     fn not_started(&self, source: io::Error) -> Error {
         Error::Spawn { name: self.name.clone(), source }
     }

@@ -5,6 +5,7 @@ mod bootstrap;
 mod condition;
 mod control_plane;
 mod infrastructure;
+mod kubeconfig_secret;
 mod machine;
 mod metadata;
 mod owner;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::assets::Assets;
 use crate::capi::{self, Core};
 use crate::certificates::{self, Authority};
-use crate::plane::{self, Plane, PlaneOptions};
+use crate::plane::{self, Network, Plane, PlaneOptions};
 use crate::process::Identity;
 use crate::progress::ProgressReporter;
 use crate::provider::{ClusterKey, Planes, Provider};
@@ -188,8 +188,18 @@ impl Sandbox {
         options: &Options,
         progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
+        Self::up_on(assets, options, Network::default(), progress).await
+    }
+
+    /// Like [`Sandbox::up`], with a management API server on another network than loopback.
+    pub async fn up_on(
+        assets: &Assets,
+        options: &Options,
+        network: Network,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self, Error> {
         let planes = Arc::new(Planes::new(assets, &Folder::new(&options.dir).planes()));
-        Self::start(planes, assets, options, progress).await
+        Self::start(planes, assets, options, network, progress).await
     }
 
     /// Starts another management cluster that shares the workload control planes, so that Clusters can be moved to it.
@@ -198,13 +208,14 @@ impl Sandbox {
         options: &Options,
         progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
-        Self::start(self.planes.clone(), &self.assets, options, progress).await
+        Self::start(self.planes.clone(), &self.assets, options, Network::default(), progress).await
     }
 
     async fn start(
         planes: Arc<Planes>,
         assets: &Assets,
         options: &Options,
+        network: Network,
         progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
         let folder = Folder::new(&options.dir);
@@ -213,7 +224,7 @@ impl Sandbox {
 
         progress.begin("starting the management cluster", None);
         let plane = PlaneOptions::full(MANAGEMENT, &folder.management(), MANAGEMENT_NODES);
-        let management = Plane::start(assets, plane).await?;
+        let management = Plane::start(assets, PlaneOptions { network, ..plane }).await?;
         progress.finish("starting the management cluster");
 
         progress.begin("starting Cluster API", None);

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use crate::assets::{self, Assets, Binary, KubernetesVersion};
 use crate::certificates::Authority;
-use crate::plane::{self, Plane, PlaneOptions};
+use crate::plane::{self, Network, Plane, PlaneOptions};
 use crate::process::Identity;
 use crate::progress::{self, Silent};
 use crate::provider::ClusterKey;
@@ -36,9 +36,14 @@ pub enum Error {
     Shared(String),
     #[error("cannot create the namespace {name}: {source}")]
     Namespace { name: String, source: Box<kube::Error> },
+    #[error("{MANAGEMENT_ADDRESS_VARIABLE} is not an address: {0}")]
+    Address(String),
     #[error("cannot identify this process: is /proc mounted?")]
     Identity,
 }
+
+/// The address on which the management API server of [`sandbox`] listens, instead of loopback.
+pub const MANAGEMENT_ADDRESS_VARIABLE: &str = "CHANDLER_MANAGEMENT_ADDRESS";
 
 static ASSETS: OnceCell<Assets> = OnceCell::const_new();
 static SANDBOX: OnceCell<Shared> = OnceCell::const_new();
@@ -104,8 +109,12 @@ async fn start_shared(assets: &'static Assets) -> Result<Shared, Error> {
     let dir = fresh_dir("sandbox").await?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let options = sandbox::Options { dir, clusters: 0, nodes: 1 };
+    let mut network = Network::default();
+    if let Ok(address) = std::env::var(MANAGEMENT_ADDRESS_VARIABLE) {
+        network.address = address.parse().map_err(|_| Error::Address(address))?;
+    }
     let sandbox = runtime
-        .spawn(async move { Sandbox::up(assets, &options, &Silent).await })
+        .spawn(async move { Sandbox::up_on(assets, &options, network, &Silent).await })
         .await
         .map_err(|error| Error::Shared(error.to_string()))??;
     Ok(Shared { sandbox: Arc::new(sandbox), runtime })

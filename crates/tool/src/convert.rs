@@ -119,7 +119,6 @@ pub fn target(target: &Target) -> proto::Target {
             }),
         }),
         impersonate: None,
-        dial: target.dial.clone().unwrap_or_default(),
         request_timeout: duration(target.request_timeout),
         proxy: target.proxy.as_ref().map(proxy),
     }

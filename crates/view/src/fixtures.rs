@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chandler_api::extensions::Source;
+use chandler_api::{extensions::Source, tunnel::ClusterTunnel};
 use chandler_core::{
     extension::{Kubernetes, ResolutionInput},
     resolution::{
@@ -44,6 +44,44 @@ pub fn ready(status: &str, reason: &str, message: &str) -> Value {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }],
     })
+}
+
+/// Returns a ClusterTunnel with a connected agent.
+pub fn tunnel(cluster: &str) -> ClusterTunnel {
+    let all = [("Joined", "True"), ("Connected", "True"), ("KubeconfigProxied", "True"), ("Ready", "True")];
+    tunnel_with(cluster, &all)
+}
+
+/// Returns a ClusterTunnel with these conditions. The reason of one that is not `True` begins with `Not`.
+pub fn tunnel_with(cluster: &str, conditions: &[(&str, &str)]) -> ClusterTunnel {
+    let reason =
+        |kind: &str, status: &str| if status == "True" { kind.to_owned() } else { format!("Not{kind}") };
+    let conditions: Vec<_> = conditions
+        .iter()
+        .map(|(kind, status)| {
+            json!({
+                "type": kind, "status": status, "reason": reason(kind, status), "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        })
+        .collect();
+    let object = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "ClusterTunnel",
+        "metadata": {"name": cluster, "namespace": "fleet", "resourceVersion": "7"},
+        "spec": {
+            "id": "0123456789abcdef0123456789abcdef", "epoch": 1, "clusterName": cluster,
+            "endpoint": "10.0.0.10:6443",
+            "hubs": [{"address": "hub.example:443", "caBundle": "-----BEGIN CERTIFICATE-----"}],
+        },
+        "status": {
+            "conditions": conditions,
+            "agents": [{
+                "hub": "chandler-hub-a", "connection": "1", "epoch": 1, "since": "2026-01-01T00:00:00Z",
+                "node": "node-1", "version": "0.1.0",
+            }],
+        },
+    });
+    serde_json::from_value(object).unwrap()
 }
 
 /// Returns a HelmChartProxy that selects these clusters.

@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod listing;
 pub mod paging;
 pub mod sources;
+pub mod tunnels;
 pub mod upgrade_check;
 
 /// Displays which objects are being read while a command takes long.

@@ -17,6 +17,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId, ToolId},
     inventory::{ReleaseInventory, ReleaseRecords},
     target::Target,
+    tunnel::ProxyPolicy,
 };
 use chandler_telemetry::RequestCounter;
 use futures::future::BoxFuture;
@@ -156,6 +157,7 @@ pub struct Connections {
     outages: Arc<AtomicU64>,
     requests: RequestCounter,
     watch_silence: Duration,
+    proxies: Arc<ProxyPolicy>,
 }
 
 /// [`RecordsOf`] with a `Debug` of its own.
@@ -178,11 +180,12 @@ impl std::fmt::Debug for ManagementClient {
 
 impl Connections {
     /// Reads kubeconfigs with `management`; sends changes on the channel. Watches that send nothing for `watch_silence` are
-    /// opened again.
+    /// opened again. A kubeconfig with a proxy that `proxies` refuses is not used.
     pub fn new(
         management: Client,
         records_of: RecordsOf,
         watch_silence: Duration,
+        proxies: ProxyPolicy,
     ) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
@@ -195,6 +198,7 @@ impl Connections {
             outages: Arc::default(),
             requests: RequestCounter::default(),
             watch_silence,
+            proxies: Arc::new(proxies),
         };
         (connections, receiver)
     }
@@ -274,6 +278,7 @@ impl Connections {
         let records = (self.records_of.0)(tool).await?;
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
+        self.proxies.check(target.proxy.as_ref())?;
         let TargetClient { client, probe } = reach::client(&target, &self.requests, self.watch_silence)?;
         Ok((Reached { target, client, records }, probe))
     }

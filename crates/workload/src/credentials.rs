@@ -52,7 +52,6 @@ mod tests {
             tls: TargetTls::default(),
             auth,
             proxy: None,
-            dial: None,
             request_timeout: Duration::from_secs(30),
         }
     }

@@ -77,7 +77,6 @@ pub fn target_from_kubeconfig(cluster: &ClusterKey, text: &str) -> Result<Target
         },
         auth: auth(user),
         proxy: proxy_from_url(server.proxy_url.as_deref().unwrap_or_default())?,
-        dial: None,
         request_timeout: REQUEST_TIMEOUT,
     })
 }

@@ -2,6 +2,11 @@
 app.kubernetes.io/name: chandler
 {{- end }}
 
+{{- /* Pods of the hub have a name of their own, so that no selector of the manager matches them. */}}
+{{- define "chandler.hubSelector" -}}
+app.kubernetes.io/name: chandler-hub
+{{- end }}
+
 {{- define "chandler.labels" -}}
 {{ include "chandler.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}

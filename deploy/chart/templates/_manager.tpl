@@ -5,6 +5,13 @@
 {{- $image | quote }}
 {{- end }}
 
+{{- define "chandler.agentImage" -}}
+{{- $tag := .Values.tunnel.agentImage.tag | default (printf "v%s" .Chart.AppVersion | replace "+" "_") }}
+{{- $image := printf "%s:%s" .Values.tunnel.agentImage.repository $tag }}
+{{- with .Values.tunnel.agentImage.digest }}{{ $image = printf "%s@%s" $image . }}{{ end }}
+{{- $image }}
+{{- end }}
+
 {{- define "chandler.storeSize" -}}
 {{ printf "%dMi" (div (mul 3 (int .Values.store.limit)) 2) }}
 {{- end }}
@@ -47,7 +54,22 @@
 {{- if .Values.fleet.enabled }}
 - --fleet
 {{- end }}
+{{- if .Values.tunnel.enabled }}
+{{- range .Values.tunnel.hubAddresses }}
+- --tunnel-hub-address={{ . }}
+{{- end }}
+- --tunnel-agent-image={{ include "chandler.agentImage" . }}
+{{- end }}
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end }}
+
+{{- define "chandler.hubArguments" -}}
+- hub
+- --keys-dir=/etc/chandler-tunnel
+- --peers=chandler-hub-peers.{{ .Release.Namespace }}.svc:8134
+- --metrics-address=0.0.0.0:8081
+- --log-level={{ .Values.logLevel }}
+- --log-format={{ .Values.logFormat }}
 {{- end }}

@@ -1,4 +1,4 @@
-//! Builds the two static binaries of the image, which is based on `scratch`.
+//! Builds the static binaries of the images, which are based on `scratch`: two of Chandler, and the agent of the tunnel.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,19 +11,22 @@ use crate::{
     go,
 };
 
+/// The size of the agent that a release may have: every control plane node of a cluster behind NAT pulls it.
+const MAX_AGENT_BYTES: usize = 6_000_000;
+
 /// Returns the target triple that the binaries are built for: musl, on the architecture of this machine.
 pub fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
+/// Returns whether this machine can build static binaries.
+pub fn is_available() -> bool {
+    Command::new("musl-gcc").arg("--version").output().is_ok()
+}
+
 /// Builds both binaries, optimized and static, into `out` and checks that they are static.
 pub fn build(root: &Path, out: &Path) -> Result<()> {
-    let target = target();
-    ensure!(
-        Command::new("musl-gcc").arg("--version").output().is_ok(),
-        "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools); the crypto library contains C code"
-    );
-    run_command(command(root, "rustup", &["target", "add", &target]))?;
+    let target = prepare(root)?;
     let arguments = ["build", "--locked", "--package", "chandler-cli", "--release", "--target", &target];
     run_command(command(root, "cargo", &arguments))?;
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
@@ -34,6 +37,34 @@ pub fn build(root: &Path, out: &Path) -> Result<()> {
     go::driver(root, &driver)?;
     check_static(&chandler)?;
     check_static(&driver)
+}
+
+/// Builds the agent, static and small, into `out` and checks that it is both.
+pub fn build_agent(root: &Path, out: &Path) -> Result<()> {
+    let target = prepare(root)?;
+    let built = build::agent(root, Some(&target))?;
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let agent = out.join("chandler-agent");
+    fs::copy(&built, &agent).with_context(|| format!("copying {}", built.display()))?;
+    check_static(&agent)?;
+    let bytes = fs::read(&agent)?.len();
+    ensure!(
+        bytes <= MAX_AGENT_BYTES,
+        "{} has {bytes} bytes, more than {MAX_AGENT_BYTES}: find the dependency with `cargo bloat`",
+        agent.display()
+    );
+    Ok(())
+}
+
+/// Installs what a static binary needs, and returns its target triple.
+fn prepare(root: &Path) -> Result<String> {
+    ensure!(
+        is_available(),
+        "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools); the crypto library contains C code"
+    );
+    let target = target();
+    run_command(command(root, "rustup", &["target", "add", &target]))?;
+    Ok(target)
 }
 
 fn check_static(program: &Path) -> Result<()> {

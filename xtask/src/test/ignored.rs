@@ -4,8 +4,12 @@ use anyhow::Result;
 use chandler_assets::Binary;
 
 /// The programs that the ignored tests of a module need.
-const PROGRAMS: [(&str, &[Binary]); 2] =
-    [("bucket_sources::", &[Binary::Versitygw]), ("fleet::", &[Binary::FleetController, Binary::FleetAgent])];
+const PROGRAMS: [(&str, &[Binary]); 4] = [
+    ("bucket_sources::", &[Binary::Versitygw]),
+    ("fleet::", &[Binary::FleetController, Binary::FleetAgent]),
+    ("tunnel_bootstrap::", &[Binary::KubeadmBootstrap]),
+    ("tunnel_client_go::", &[Binary::CapiClient]),
+];
 
 /// Returns the tests that cannot run yet, because `are_built` denies one of their programs. A test of a module that is
 /// not in the table is among them.

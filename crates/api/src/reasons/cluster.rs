@@ -6,6 +6,8 @@ string_enum! {
     pub enum ClusterReason {
         Ready = "Ready",
         NotReady = "NotReady",
+        /// `AddonsReady`: the cluster is reached through a tunnel, and no agent is connected.
+        TunnelNotConnected = "TunnelNotConnected",
         Upgradable = "Upgradable",
         Blocked = "Blocked",
     }

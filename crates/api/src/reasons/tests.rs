@@ -179,13 +179,34 @@ fn reasons_of_catalogs_sources_extensions_syncs_and_clusters_are_stable() {
     ];
     assert_eq!(syncs, with_categories(&own));
     let clusters = sorted(ClusterReason::ALL.iter().copied().map(Reason::from));
-    assert_eq!(clusters, ["Blocked", "NotReady", "Ready", "Upgradable"]);
+    assert_eq!(clusters, ["Blocked", "NotReady", "Ready", "TunnelNotConnected", "Upgradable"]);
 }
 
 #[test]
 fn reasons_of_the_fleet_config_are_stable() {
     let reasons = sorted(FleetReason::ALL.iter().copied().map(Reason::from));
     assert_eq!(reasons, ["FleetNotInstalled", "InvalidSpec", "NotSupported", "Ready"]);
+}
+
+#[test]
+fn reasons_of_tunnels_are_stable() {
+    let reasons = sorted(TunnelReason::ALL.iter().copied().map(Reason::from));
+    let expected = [
+        "ClusterMissing",
+        "Connected",
+        "DuplicateId",
+        "InvalidKeys",
+        "Joined",
+        "KubeconfigRefused",
+        "NotConnected",
+        "NotJoined",
+        "Proxied",
+        "Ready",
+        "SecretConflict",
+        "WaitingForEndpoint",
+        "WaitingForKubeconfig",
+    ];
+    assert_eq!(reasons, expected);
 }
 
 #[test]

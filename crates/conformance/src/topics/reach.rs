@@ -12,7 +12,7 @@ use crate::{
     Case, CaseError,
     context::{Context, observe_failed},
     hold::Hold,
-    network::{BlackHole, ConnectProxy, Tunnel, elsewhere},
+    network::{BlackHole, ConnectProxy, elsewhere, login},
     package::TestPackage,
     request::{RequestExt as _, duration, recovering},
     tool::{End, Running},
@@ -36,12 +36,12 @@ pub const CASES: &[Case] = &[
         "A permission that is missing for one object is FORBIDDEN, and the resource is named."
     ),
     case!("reach/impersonated", [], impersonated, "Impersonation limits the tool to the user's permissions."),
-    case!("reach/dialed", [], dialed, "A target can be dialed through a unix socket."),
     case!(
         "reach/proxied",
         [],
         proxied,
-        "A target is reached through its proxy, with the proxy's credentials."
+        "A target is reached only through its proxy, with the proxy's credentials. A proxy that refuses them is UNREACHABLE, \
+         and the failure does not contain them."
     ),
     case!(
         "reach/cut-off",
@@ -162,24 +162,26 @@ async fn impersonated(context: &Context) -> Result<(), CaseError> {
     all_fail(context, &target, FailureCategory::Forbidden).await
 }
 
-async fn dialed(context: &Context) -> Result<(), CaseError> {
-    let tunnel = Tunnel::open(context)?;
-    let package = context.pack(&TestPackage::config()).await?;
-    let request = context.install("web", &package, json!({})).on(tunnel.target.clone());
-    context.apply(request).await.map(drop)
-}
-
 async fn proxied(context: &Context) -> Result<(), CaseError> {
     let proxy = ConnectProxy::open(context).await?;
     let package = context.pack(&TestPackage::config()).await?;
     let request = context.install("web", &package, json!({})).on(proxy.target.clone());
     context.apply(request).await?;
+    ensure!(proxy.forwarded() > 0, "the tool has not sent a CONNECT request for the server to the proxy");
+    ensure!(proxy.refused() == 0, "the proxy has refused {} of the tool's requests", proxy.refused());
 
-    let mut refused = proxy.target.clone();
-    refused.cluster = format!("{}/refused", context.namespace);
-    refused.proxy.get_or_insert_default().auth = None;
-    let observed = context.tool.observe(refused, context.release("web"), 0).await?;
-    observe_failed(observed, FailureCategory::Unreachable).map(drop)
+    for (name, auth) in [("anonymous", None), ("mistaken", Some(login("wrong-canary")))] {
+        let refused = proxy.target_with_login(context, name, auth);
+        let observed = context.tool.observe(refused, context.release("web"), 0).await?;
+        let failure = observe_failed(observed, FailureCategory::Unreachable)?;
+        ensure!(
+            !failure.message.contains("canary"),
+            "the failure contains the password: {}",
+            failure.message
+        );
+        ensure!(proxy.refused() > 0, "the tool has not asked the proxy");
+    }
+    Ok(())
 }
 
 /// Checks that an operation without a cluster ends in time with a failure, and leaves a pending install.
@@ -194,31 +196,31 @@ async fn ends(context: &Context, running: Running) -> Result<(), CaseError> {
 }
 
 async fn cut_off(context: &Context) -> Result<(), CaseError> {
-    let tunnel = Tunnel::open(context)?;
+    let proxy = ConnectProxy::open(context).await?;
     let package = context.pack(&TestPackage::held()).await?;
     let hold = Hold::start(context).await?;
     let request = context
         .install("web", &package, json!({}))
         .with(|options| options.timeout = duration(Duration::from_secs(4)))
-        .on(tunnel.target.clone());
+        .on(proxy.target.clone());
     let running = context.tool.begin_apply(request).await?;
     hold.until_held(1).await?;
-    drop(tunnel);
+    drop(proxy);
     ends(context, running).await?;
     hold.release().await?;
     context.apply(recovering(context.upgrade("web", &package, json!({})))).await.map(drop)
 }
 
 async fn cut_off_waiting(context: &Context) -> Result<(), CaseError> {
-    let tunnel = Tunnel::open(context)?;
+    let proxy = ConnectProxy::open(context).await?;
     let stuck = context.pack(&TestPackage::stuck_deployment()).await?;
     let request = context.install("web", &stuck, json!({})).with(|options| {
         options.wait = true;
         options.timeout = duration(Duration::from_secs(4));
     });
-    let mut running = context.tool.begin_apply(request.on(tunnel.target.clone())).await?;
+    let mut running = context.tool.begin_apply(request.on(proxy.target.clone())).await?;
     running.until_step(StepKind::Waiting).await?;
-    drop(tunnel);
+    drop(proxy);
     ends(context, running).await?;
     let ready = context.pack(&TestPackage::deployment(1)).await?;
     let request = context.upgrade("web", &ready, json!({})).with(|options| options.wait = true);

@@ -31,7 +31,10 @@ use super::{
     registry::{RegisteredExtension, Snapshot},
     resolver::{ResolveError, Resolved, Resolver},
 };
-use crate::{ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite, queue};
+use crate::{
+    ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite, queue,
+    tunnel::Tunnels,
+};
 
 /// Delay before a Cluster is reconciled again whose extensions could not be resolved because a request failed.
 const RETRY: Duration = Duration::from_secs(10);
@@ -42,6 +45,7 @@ pub struct ClusterContext {
     pub resolver: Arc<Resolver>,
     pub all_kinds: AllKinds,
     pub events: Events,
+    pub tunnels: Tunnels,
 }
 
 /// Reconciles a Cluster.
@@ -289,7 +293,9 @@ impl Reconciler {
         // The watch may have shown some of them in the meantime.
         let missing: Vec<_> = problems.into_iter().filter(|problem| !addons.contains(problem)).collect();
         addons.extend(missing);
-        let new = [Some(addons_ready(&addons)), resolved.map(|resolved| addons_upgradable(&resolved.input))];
+        let tunnel = self.context.tunnels.problem(&self.cluster);
+        let ready = addons_ready(&addons, tunnel.as_deref());
+        let new = [Some(ready), resolved.map(|resolved| addons_upgradable(&resolved.input))];
         let old = conditions_of(&self.cluster.data);
         let new: Vec<_> = new.into_iter().flatten().collect();
         let types: Vec<_> = new.iter().map(|condition| condition.type_).collect();

@@ -104,6 +104,7 @@ impl WatchedExtensions {
             resolver: resolver.clone(),
             all_kinds: shared.all_kinds.clone(),
             events: shared.events.clone(),
+            tunnels: caches.tunnels.clone(),
         });
         let (store, metrics) = (caches.clusters.store(), shared.metrics.clone());
         tasks.spawn(queue::run(

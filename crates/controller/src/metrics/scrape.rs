@@ -19,7 +19,12 @@ use super::{
     CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, Metrics, RequestCount, RequestLabels,
     StateLabels, count,
 };
-use crate::{caches::AllKinds, catalog::Catalogs, status};
+use crate::{
+    caches::AllKinds,
+    catalog::Catalogs,
+    status,
+    tunnel::{TunnelCounts, Tunnels},
+};
 
 /// The data sources of a scrape.
 #[derive(Clone)]
@@ -30,6 +35,7 @@ pub struct Sources {
     pub packages: Arc<Packages>,
     pub all_kinds: AllKinds,
     pub catalogs: Catalogs,
+    pub tunnels: Tunnels,
     /// Requests to the management cluster.
     pub requests: RequestCounter,
 }
@@ -83,6 +89,9 @@ impl Metrics {
             self.releases(&counts);
         }
         self.catalogs(sources.catalogs.counts());
+        if let Some(counts) = sources.tunnels.counts() {
+            self.tunnels(counts);
+        }
         self.text()
     }
 
@@ -129,6 +138,15 @@ impl Metrics {
     fn workload_requests(&self, client: &'static str, counts: &[RequestCount]) {
         for RequestCount { verb, result, count } in counts {
             set(&self.workload.requests.get_or_create(&ClientLabels { client, verb, result }), *count);
+        }
+    }
+
+    fn tunnels(&self, counts: TunnelCounts) {
+        let TunnelCounts { connected, disconnected, pending } = counts;
+        let states = [("Connected", connected), ("Disconnected", disconnected), ("Pending", pending)];
+        for (state, tunnels) in states {
+            let labels = StateLabels { kind: "ClusterTunnel", state };
+            self.tunnel.tunnels.get_or_create(&labels).set(count(tunnels));
         }
     }
 

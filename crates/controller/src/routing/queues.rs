@@ -13,6 +13,7 @@ use crate::{
     placement::{PlacementQueue, ReconcileScope},
     queue::Trigger,
     status,
+    tunnel::TunnelQueues,
 };
 
 /// The queues of all controllers.
@@ -24,6 +25,7 @@ pub struct Queues {
     pub sources: Vec<ScopedQueue<Source>>,
     pub syncs: Trigger<SyncObject>,
     pub fleet: FleetQueues,
+    pub tunnels: TunnelQueues,
 }
 
 impl Queues {

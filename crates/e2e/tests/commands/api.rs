@@ -8,5 +8,6 @@ mod grants;
 mod objects;
 mod parameters;
 mod server;
+mod tunnel;
 mod updates;
 mod validation;

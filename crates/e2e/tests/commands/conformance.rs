@@ -97,7 +97,6 @@ fn a_tool_without_helm_keeps_the_contract() {
         "cancel/install",
         "cancel/remove",
         "anywhere/killed",
-        "reach/dialed",
         "reach/proxied",
         "process/recycled",
     ] {

@@ -15,7 +15,7 @@ const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 const RUN_BY_CI: [&str; 3] = ["cargo xtask demo", "cargo xtask test", "cargo xtask chaos"];
 
 /// Prefixes of commands, and the tests that run them.
-const RUN_BY_TESTS: [(&str, &str); 19] = [
+const RUN_BY_TESTS: [(&str, &str); 22] = [
     ("cargo xtask dist", "a_release_needs_a_section_in_the_changelog"),
     ("cargo xtask bench", "the_bench_measures_every_phase"),
     ("chandler hooks unregister", "a_kubernetes_upgrade_waits_for_running_operations_unless_overridden"),
@@ -39,6 +39,9 @@ const RUN_BY_TESTS: [(&str, &str); 19] = [
         "chandler bundle migrate-clusterresourceset ",
         "a_cluster_resource_set_becomes_a_bundle_without_a_restart",
     ),
+    ("chandler tunnel patch ", "cluster_api_accepts_the_patches"),
+    ("chandler tunnel import ", "an_existing_cluster_is_imported"),
+    ("chandler tunnel ", "the_commands_manage_a_tunnel"),
     // Both tests check that they run every command of their guide.
     ("git ", GITOPS_GUIDE),
     ("cp -r examples/gitops/. fleet", GITOPS_GUIDE),
@@ -208,7 +211,9 @@ fn alerts_link_to_existing_runbook_sections() {
     let page = document("docs/operations.md");
     let headings = page.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
     let anchors: Vec<String> = headings.map(|line| line.trim().to_lowercase().replace(' ', "-")).collect();
-    let alerts = document("deploy/monitoring/alerts.yaml");
+    let alerts = ["alerts.yaml", "tunnel-alerts.yaml"]
+        .map(|name| document(&format!("deploy/monitoring/{name}")))
+        .concat();
     let from_alerts = alerts.split("runbook_url: ../../docs/operations.md#").skip(1);
     let from_alerts: Vec<_> = from_alerts.filter_map(|rest| rest.lines().next()).collect();
     assert_eq!(from_alerts.len(), alerts.matches("- alert:").count(), "every alert has a runbook URL");

@@ -7,6 +7,7 @@ use chandler_e2e::{
     go_module, programs,
     shell::{Shell, text},
     wait::until,
+    world::TestSlot,
 };
 use chandler_sandbox::{
     apply,
@@ -81,6 +82,7 @@ async fn manager_refusal(shell: &Shell, kubeconfig: &Path) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commands_of_the_guides_work_in_order() {
+    let _slot = TestSlot::shared().await;
     let shell = Shell::with_clusterctl("guides").await;
     let plane = testing::sandbox().await.unwrap().management();
     let (client, kubeconfig) = (plane.client().await.unwrap(), plane.kubeconfig_path());

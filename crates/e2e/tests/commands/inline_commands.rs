@@ -11,9 +11,22 @@ const COMMANDS: [&str; 7] =
     ["chandler ", "chandler-sandbox ", "kubectl ", "helm ", "clusterctl ", "cargo xtask ", "cargo test"];
 
 /// Verbs of third-party programs that the documentation may use.
-const KUBECTL: [&str; 14] = [
-    "annotate", "apply", "auth", "create", "delete", "describe", "edit", "exec", "get", "label", "logs",
-    "patch", "rollout", "wait",
+const KUBECTL: [&str; 15] = [
+    "annotate",
+    "apply",
+    "auth",
+    "create",
+    "delete",
+    "describe",
+    "edit",
+    "exec",
+    "get",
+    "label",
+    "logs",
+    "patch",
+    "port-forward",
+    "rollout",
+    "wait",
 ];
 const HELM: [&str; 10] =
     ["get", "history", "install", "list", "package", "push", "rollback", "template", "uninstall", "upgrade"];

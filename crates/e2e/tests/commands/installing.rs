@@ -86,8 +86,11 @@ fn deployment(objects: &BTreeMap<(String, String), Value>) -> &Value {
 }
 
 fn arguments(manifest: &str) -> Vec<String> {
-    let objects = objects(manifest);
-    let arguments = &deployment(&objects)["spec"]["template"]["spec"]["containers"][0]["args"];
+    container_arguments(deployment(&objects(manifest)))
+}
+
+fn container_arguments(deployment: &Value) -> Vec<String> {
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
     serde_json::from_value(arguments.clone()).unwrap()
 }
 
@@ -165,6 +168,48 @@ async fn the_manager_accepts_every_argument_of_the_manifests() {
     }
 }
 
+/// The Deployment mounts the keys that the manager creates; here they are missing.
+#[tokio::test]
+async fn the_hub_accepts_every_argument_of_the_chart() {
+    let objects = objects(&render_with_every_value().await);
+    let hub = &objects[&("Deployment".to_owned(), "chandler-hub".to_owned())];
+    let keys = "/nowhere/keys";
+    let arguments = container_arguments(hub).join(" ").replace("/etc/chandler-tunnel", keys);
+    assert!(arguments.contains(keys), "the keys are mounted elsewhere: {arguments}");
+    let line = format!("chandler {arguments} --kubeconfig /nowhere/config");
+    let shell = Shell::new("hub-arguments").await;
+    let output = shell.run(&line, &[("POD_NAME", "hub-1")], Duration::from_secs(20)).await;
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("/nowhere/") && !stderr.contains("Usage:"), "{line}: {stderr}");
+    assert_eq!(output.status.code(), Some(1), "{line}: {stderr}");
+}
+
+/// No selector of the manager matches a Pod of the hub: it would get the traffic and the budget of the manager.
+#[tokio::test]
+async fn the_pods_of_hub_and_manager_have_different_labels() {
+    let objects = objects(&render_with_every_value().await);
+    let pods = |name: &str| {
+        let deployment = &objects[&("Deployment".to_owned(), name.to_owned())];
+        deployment["spec"]["template"]["metadata"]["labels"].as_object().unwrap().clone()
+    };
+    let (manager, hub) = (pods("chandler-manager"), pods("chandler-hub"));
+    for ((kind, name), object) in &objects {
+        let spec = &object["spec"];
+        let selector = match kind.as_str() {
+            "Service" => &spec["selector"],
+            "NetworkPolicy" => &spec["podSelector"]["matchLabels"],
+            "PodDisruptionBudget" | "Deployment" => &spec["selector"]["matchLabels"],
+            _ => continue,
+        };
+        let Some(selector) = selector.as_object() else { continue };
+        let matches = |labels: &serde_json::Map<String, Value>| {
+            selector.iter().all(|(label, value)| labels.get(label) == Some(value))
+        };
+        assert_ne!(matches(&manager), matches(&hub), "{kind} {name} selects both or none");
+        assert_eq!(matches(&hub), name.starts_with("chandler-hub"), "{kind} {name}");
+    }
+}
+
 #[tokio::test]
 async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest() {
     let manifest = render_with_every_value().await;
@@ -190,6 +235,17 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "name: chandler-receiver",
         "- --fleet\n",
         "name: chandler-system-fleet",
+        "--tunnel-hub-address=hub.example:443",
+        "--tunnel-hub-address=[fd00::7]:8443",
+        "--tunnel-agent-image=registry.example/team/agent:v9.9.8@sha256:fedcba9876543210",
+        "name: chandler-system-hub",
+        "--peers=chandler-hub-peers.chandler-system.svc:8134",
+        "replicas: 4",
+        "type: NodePort",
+        "balancer: internal",
+        "memory: 3Gi",
+        "kubernetes.io/metadata.name: capi-kubeadm-control-plane-system",
+        "cidr: 192.0.2.0/24",
         "--poll-seconds=60",
         "memory: 4Gi",
         "pool: infrastructure",
@@ -247,6 +303,9 @@ async fn the_values_schema_rejects_invalid_values() {
         ("sources.allowAddresses={everywhere}", "/sources/allowAddresses/0"),
         ("store.limit=1", "/store/limit"),
         ("networkPolicy.refuse={none}", "/networkPolicy/refuse/0"),
+        ("tunnel.enabled=true", "/tunnel"),
+        ("tunnel.hubAddresses={hub.example}", "/tunnel/hubAddresses/0"),
+        ("tunnel.service.type=ExternalName", "/tunnel/service/type"),
     ] {
         let error = render(None, &["--set", invalid]).await.expect_err(invalid);
         assert!(error.contains(path), "{invalid}: {error}");

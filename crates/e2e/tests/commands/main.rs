@@ -25,3 +25,4 @@ mod providers;
 mod requirements;
 mod sandbox;
 mod shipped_dependencies;
+mod tunnel;

@@ -38,7 +38,8 @@ async fn the_proxy_of_the_kubeconfig_is_used_and_not_that_of_the_environment() {
     .await;
     let url = format!("http://user:{ENVIRONMENT_PASSWORD}@{}", environment.address());
     let env = vec![("HTTPS_PROXY".to_owned(), url)];
-    let manager = Manager::from_process(test.management.start_manager_with_environment(&[], env));
+    let arguments = ["--allow-proxy-url", "http://127.0.0.1"];
+    let manager = Manager::from_process(test.management.start_manager_with_environment(&arguments, env));
     test.wait_condition("hello", "Ready", "True", "").await;
 
     assert!(proxy.targets().iter().all(|target| target == HIDDEN), "{:?}", proxy.targets());

@@ -1,5 +1,6 @@
 //! The processes of a control plane and their flags.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::layout::{CONTROLLER_MANAGER, KWOK, Layout, SCHEDULER};
@@ -47,14 +48,20 @@ pub(super) fn etcd(assets: &Assets, home: &Path) -> Spec {
 }
 
 /// The API server. `prefix` is that of its data in a shared etcd; `None` means an etcd of its own.
-pub(super) fn apiserver(assets: &Assets, home: &Path, port: u16, bare: bool, prefix: Option<&str>) -> Spec {
+pub(super) fn apiserver(
+    assets: &Assets,
+    home: &Path,
+    address: SocketAddr,
+    bare: bool,
+    prefix: Option<&str>,
+) -> Spec {
     let layout = Layout::new(home);
     let pki = |file: &str| layout.pki().join(file).display().to_string();
     let mut args = vec![
         format!("--etcd-servers={}", if prefix.is_some() { SHARED_ETCD } else { ETCD }),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
+        format!("--bind-address={}", address.ip()),
+        format!("--advertise-address={}", address.ip()),
+        format!("--secure-port={}", address.port()),
         format!("--client-ca-file={}", pki("ca.pem")),
         format!("--tls-cert-file={}", pki("apiserver.pem")),
         format!("--tls-private-key-file={}", pki("apiserver.key")),

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::Error;
 use super::components::SHARED_ETCD_LINK;
 use super::ports::is_free;
+use super::{Error, Network, endpoint};
 use crate::assets::KubernetesVersion;
-use crate::certificates::{Authority, write_private, write_signing_key};
+use crate::certificates::{self, Authority, write_private, write_signing_key};
 use crate::kubeconfig;
 
 /// Logs a watch when it starts and all other requests when they complete. Omits requests of the control plane's own
@@ -92,13 +94,16 @@ impl Layout {
     }
 
     /// Creates missing files and returns the administrator's kubeconfig.
-    pub(super) fn prepare(&self, name: &str, server: &str) -> Result<String, Error> {
+    pub(super) fn prepare(&self, name: &str, network: &Network, port: u16) -> Result<String, Error> {
+        let server = &endpoint(SocketAddr::new(network.address, port));
         fs::create_dir_all(&self.root).map_err(|source| Error::Folder { path: self.root.clone(), source })?;
         restrict_permissions(&self.root)?;
-        let authority = Authority::open(&self.pki(), &format!("sandbox {name}"))?;
+        let authority = self.authority(name)?;
         write_signing_key(&self.pki(), "service-account")?;
         if !self.pki().join("apiserver.key").is_file() {
-            let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1"];
+            let own = network.names();
+            let mut names = vec!["kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1"];
+            names.extend(own.iter().map(String::as_str));
             authority.server(&names)?.write(&self.pki(), "apiserver")?;
         }
         write_private(&self.root.join("audit-policy.yaml"), AUDIT_POLICY)?;
@@ -108,6 +113,23 @@ impl Layout {
             write_private(&self.kubeconfig(user), &yaml)?;
         }
         self.admin_kubeconfig(name, server, &authority)
+    }
+
+    /// Returns the certificate authority. Creates it if it does not exist.
+    pub(super) fn authority(&self, name: &str) -> Result<Authority, certificates::Error> {
+        Authority::open(&self.pki(), &format!("sandbox {name}"))
+    }
+
+    /// Returns a new kubeconfig of an administrator, with the user name and the lifetime that Cluster API chooses.
+    pub(super) fn issue_kubeconfig(
+        &self,
+        name: &str,
+        server: &str,
+        lifetime: Duration,
+    ) -> Result<String, certificates::Error> {
+        let authority = self.authority(name)?;
+        let pair = authority.expiring_client("kubernetes-admin", &["system:masters"], lifetime)?;
+        Ok(kubeconfig::render_admin(name, server, authority.certificate(), &pair))
     }
 
     fn admin_kubeconfig(&self, name: &str, server: &str, authority: &Authority) -> Result<String, Error> {

@@ -3,25 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::condition::ObservedCondition;
+use super::kubeconfig_secret;
 use super::owner::{OwnerCluster, owner, owner_key};
-use super::planes::{ClusterKey, DesiredPlane};
+use super::planes::DesiredPlane;
 use super::programs::Programs;
-use super::sandbox_cluster::{Endpoint, SandboxCluster};
+use super::sandbox_cluster::SandboxCluster;
 use super::sandbox_control_plane::{
     ControlPlaneInitialization, SandboxControlPlane, SandboxControlPlaneStatus,
 };
 use super::version::{self, Decision};
 use super::{Context, Error};
-use crate::apply::FIELD_MANAGER;
 use crate::assets::KubernetesVersion;
-use crate::plane::Plane;
+use crate::plane::{Network, Plane};
 
 const FINALIZER: &str = "sandbox.controlplane.cluster.x-k8s.io";
 /// How often the processes of a control plane are checked.
@@ -50,7 +49,7 @@ pub(super) async fn reconcile(
     let decision = version::decide(context.planes.version(&cluster.key), requested);
     match ensure_running(&api, &object, &cluster, &context, &decision).await? {
         Ok((plane, rolling_out)) => {
-            write_kubeconfig(&context.client, &object, &cluster.key, &plane).await?;
+            kubeconfig_secret::reconcile(&context.client, &object, &cluster.key, &plane).await?;
             context.reachable.insert(&cluster.key);
             let observed = match decision.rejection {
                 Some(rejection) => Observed::running(&plane, "VersionRefused", rejection),
@@ -98,7 +97,7 @@ async fn ensure_running(
         let rejection = decision.rejection.clone().unwrap_or_default();
         return Ok(Err(Observed::waiting("VersionRefused", rejection)));
     };
-    let Some(endpoint) = endpoint(&context.client, cluster).await? else {
+    let Some((port, network)) = endpoint(&context.client, cluster).await? else {
         let message = "waiting for the infrastructure to choose the control plane endpoint".to_owned();
         return Ok(Err(Observed::waiting("WaitingForInfrastructure", message)));
     };
@@ -119,7 +118,7 @@ async fn ensure_running(
         write_status(api, object, &Observed { rolling_out, ..Observed::waiting("Upgrading", message) })
             .await?;
     }
-    let desired = DesiredPlane { port: endpoint.port, nodes: object.spec.nodes, assets };
+    let desired = DesiredPlane { port, network, nodes: object.spec.nodes, assets };
     match context.planes.ensure(&cluster.key, desired).await {
         Ok(plane) => Ok(Ok((plane, None))),
         Err(error) => {
@@ -149,15 +148,18 @@ fn building_message(version: KubernetesVersion, last_error: Option<String>) -> S
     )
 }
 
-/// Returns the endpoint of the control plane. With a `SandboxCluster`, does not wait until the infrastructure is
+/// Returns the port and the network of the control plane. With a `SandboxCluster`, does not wait until the infrastructure is
 /// provisioned: Cluster API connects as soon as it is, and if that fails, retries only after half a minute.
-async fn endpoint(client: &kube::Client, cluster: &OwnerCluster) -> Result<Option<Endpoint>, Error> {
+async fn endpoint(client: &kube::Client, cluster: &OwnerCluster) -> Result<Option<(u16, Network)>, Error> {
     let Some(name) = &cluster.sandbox_cluster else {
-        return Ok(cluster.provisioned_endpoint());
+        return Ok(cluster.provisioned_endpoint().map(|endpoint| (endpoint.port, Network::default())));
     };
     let api: Api<SandboxCluster> = Api::namespaced(client.clone(), &cluster.key.namespace);
     let infrastructure = api.get_opt(name).await.map_err(Error::read("a SandboxCluster"))?;
-    Ok(infrastructure.and_then(|infrastructure| infrastructure.spec.control_plane_endpoint))
+    Ok(infrastructure.and_then(|infrastructure| {
+        let network = infrastructure.spec.plane_network();
+        Some((infrastructure.spec.control_plane_endpoint?.port, network))
+    }))
 }
 
 async fn reconcile_delete(
@@ -190,45 +192,6 @@ async fn write_finalizers(
         .await
         .map_err(Error::write("the finalizers of a SandboxControlPlane"))?;
     Ok(())
-}
-
-async fn write_kubeconfig(
-    client: &kube::Client,
-    object: &SandboxControlPlane,
-    key: &ClusterKey,
-    plane: &Plane,
-) -> Result<(), Error> {
-    let name = format!("{}-kubeconfig", key.name);
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &key.namespace);
-    let current = secrets.get_opt(&name).await.map_err(Error::read("a kubeconfig Secret"))?;
-    let up_to_date = current
-        .and_then(|secret| secret.data)
-        .is_some_and(|data| data.get("value").is_some_and(|value| value.0 == plane.kubeconfig().as_bytes()));
-    if up_to_date {
-        return Ok(());
-    }
-    let secret = kubeconfig_secret(object, key, &name, plane.kubeconfig());
-    let apply = PatchParams::apply(FIELD_MANAGER).force();
-    secrets
-        .patch(&name, &apply, &Patch::Apply(&secret))
-        .await
-        .map_err(Error::write("a kubeconfig Secret"))?;
-    Ok(())
-}
-
-fn kubeconfig_secret(object: &SandboxControlPlane, key: &ClusterKey, name: &str, kubeconfig: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": name,
-            "namespace": key.namespace,
-            "labels": {"cluster.x-k8s.io/cluster-name": key.name},
-            "ownerReferences": [object.controller_owner_ref(&())],
-        },
-        "type": "cluster.x-k8s.io/secret",
-        "stringData": {"value": kubeconfig},
-    })
 }
 
 async fn write_status(

@@ -15,6 +15,9 @@ use super::sandbox_cluster::{ClusterInitialization, SandboxCluster, SandboxClust
 use super::{Context, Error};
 use crate::plane::free_port;
 
+/// The port of an API server that has a network of its own.
+const SITE_PORT: u16 = 6443;
+
 pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>) -> Result<Action, Error> {
     if object.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
@@ -30,10 +33,14 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
     if object.spec.control_plane_endpoint.is_none() {
         // Concurrent reconciles could choose the same port.
         let _guard = context.port_lock.lock().await;
-        let port = unclaimed_port(&context.client).await?;
+        let host = object.spec.plane_network().public_host();
+        let port = match object.spec.network {
+            Some(_) => SITE_PORT,
+            None => unclaimed_port(&context.client).await?,
+        };
         let patch = json!({
             "metadata": {"resourceVersion": object.resource_version()},
-            "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": port}},
+            "spec": {"controlPlaneEndpoint": {"host": host, "port": port}},
         });
         api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
             .await

@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 
 use super::programs::ProgramVersions;
 use crate::assets::{Assets, KubernetesVersion};
-use crate::plane::{self, Plane, PlaneOptions};
+use crate::plane::{self, Network, Plane, PlaneOptions};
 
 /// A Cluster's namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,6 +37,7 @@ impl ClusterKey {
 #[derive(Debug, Clone)]
 pub(super) struct DesiredPlane {
     pub(super) port: u16,
+    pub(super) network: Network,
     pub(super) nodes: u32,
     /// The programs, which determine the Kubernetes version.
     pub(super) assets: Assets,
@@ -113,6 +114,7 @@ impl Planes {
             nodes: Some(desired.nodes),
             port: Some(desired.port),
             shared_etcd: None,
+            network: desired.network,
         };
         let plane = Arc::new(Plane::start(&desired.assets, options).await?);
         *running = Some(plane.clone());

@@ -1,10 +1,15 @@
 use std::time::{Duration, Instant};
 
 use chandler_sandbox::provider::ClusterKey;
+use chandler_sandbox::provider::sandbox_control_plane::SandboxControlPlane;
 use chandler_sandbox::{clusters, testing};
 use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
 use serde_json::json;
+
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 async fn assert_kubeconfig_works(namespace: &str, name: &str, nodes: usize) {
     let sandbox = testing::sandbox().await.unwrap();
@@ -81,4 +86,64 @@ async fn a_cluster_without_a_topology_is_created_and_deleted() {
     sandbox.wait_cluster(&namespace, "simple").await.unwrap();
     assert_kubeconfig_works(&namespace, "simple", 1).await;
     assert_deleted(&namespace, "simple").await;
+}
+
+fn kubeconfig(secret: &Secret) -> Kubeconfig {
+    let value = &secret.data.as_ref().unwrap()["value"];
+    Kubeconfig::from_yaml(std::str::from_utf8(&value.0).unwrap()).unwrap()
+}
+
+/// Adds a proxy to the kubeconfig of the Secret, as another controller does.
+async fn add_proxy(secrets: &Api<Secret>, mut kubeconfig: Kubeconfig) -> Secret {
+    kubeconfig.clusters[0].cluster.as_mut().unwrap().proxy_url = Some("http://proxy.invalid:8132".to_owned());
+    let value = serde_saphyr::to_string(&kubeconfig).unwrap();
+    let patch = Patch::Merge(json!({"stringData": {"value": value}}));
+    secrets.patch("kept-kubeconfig", &PatchParams::default(), &patch).await.unwrap()
+}
+
+/// Makes the provider reconcile the control plane, and waits until it has.
+async fn reconcile(control_planes: &Api<SandboxControlPlane>, nodes: u32) {
+    let patch = Patch::Merge(json!({"spec": {"nodes": nodes}}));
+    let patched = control_planes.patch("kept", &PatchParams::default(), &patch).await.unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let status = control_planes.get("kept").await.unwrap().status.unwrap_or_default();
+        if status.observed_generation == patched.metadata.generation {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_secret_is_left_unchanged_until_its_certificate_is_renewed() {
+    let sandbox = testing::sandbox().await.unwrap();
+    let namespace = sandbox.namespace("secret").await.unwrap();
+    create_without_topology(&namespace, "kept", "v1.34.4").await;
+    let plane = sandbox.wait_cluster(&namespace, "kept").await.unwrap();
+    let client = sandbox.management().client().await.unwrap();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let control_planes: Api<SandboxControlPlane> = Api::namespaced(client, &namespace);
+    let created = secrets.get("kept-kubeconfig").await.unwrap();
+    assert_eq!(created.labels()["cluster.x-k8s.io/cluster-name"], "kept");
+    let [owner] = created.owner_references() else { panic!("{:?}", created.owner_references()) };
+    assert_eq!((owner.kind.as_str(), owner.controller), ("SandboxControlPlane", Some(true)));
+
+    let proxied = add_proxy(&secrets, kubeconfig(&created)).await;
+    reconcile(&control_planes, 2).await;
+    let unchanged = secrets.get("kept-kubeconfig").await.unwrap();
+    assert_eq!(unchanged.resource_version(), proxied.resource_version(), "only its age makes it renew it");
+
+    let short = plane.issue_kubeconfig(&plane.endpoint(), Duration::from_hours(24 * 100)).unwrap();
+    add_proxy(&secrets, Kubeconfig::from_yaml(&short).unwrap()).await;
+    reconcile(&control_planes, 3).await;
+    let renewed = secrets.get("kept-kubeconfig").await.unwrap();
+    let cluster = kubeconfig(&renewed).clusters.remove(0);
+    let (name, cluster) = (cluster.name, cluster.cluster.unwrap());
+    assert_eq!((name.as_str(), cluster.server, cluster.proxy_url), ("kept", Some(plane.endpoint()), None));
+    assert_eq!((renewed.type_.clone(), renewed.labels()), (created.type_.clone(), created.labels()));
+    assert_eq!(renewed.owner_references(), created.owner_references());
+    assert_kubeconfig_works(&namespace, "kept", 1).await;
+    assert_deleted(&namespace, "kept").await;
 }

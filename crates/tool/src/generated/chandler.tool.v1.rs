@@ -136,9 +136,6 @@ pub struct Target {
     pub auth: ::core::option::Option<Auth>,
     #[prost(message, optional, tag = "5")]
     pub impersonate: ::core::option::Option<Impersonate>,
-    /// Path of a unix socket to dial instead of the server's address. Optional.
-    #[prost(string, tag = "6")]
-    pub dial: ::prost::alloc::string::String,
     /// Timeout of one API request. Defaults to 30 s.
     #[prost(message, optional, tag = "7")]
     pub request_timeout: ::core::option::Option<::prost_types::Duration>,

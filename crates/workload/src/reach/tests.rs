@@ -30,7 +30,6 @@ fn target(server: &str, ca: &str) -> Target {
         tls: TargetTls { ca_pem: Some(ca.as_bytes().to_vec()), ..TargetTls::default() },
         auth: None,
         proxy: None,
-        dial: None,
         request_timeout: Duration::from_secs(10),
     }
 }

@@ -26,19 +26,13 @@ func newTransport(target *toolv1.Target) (*http.Transport, error) {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	dial := dialer.DialContext
-	if socket := target.GetDial(); socket != "" {
-		dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, "unix", socket)
-		}
-	}
 	proxy, err := proxyURL(target.GetProxy())
 	if err != nil {
 		return nil, err
 	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyURL(proxy),
-		DialContext:         dial,
+		DialContext:         dialer.DialContext,
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: 16,

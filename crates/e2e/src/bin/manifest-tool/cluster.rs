@@ -40,10 +40,7 @@ impl Cluster {
         let target = target
             .ok_or_else(|| Failure::new(Category::Internal, "the request has no server to connect to"))?;
         let request_timeout = target.request_timeout.and_then(|timeout| timeout.try_into().ok());
-        let dialer = Dialer {
-            socket: (!target.dial.is_empty()).then(|| target.dial.clone().into()),
-            gate: gate.clone(),
-        };
+        let dialer = Dialer { gate: gate.clone() };
         let unusable = |error: &dyn std::error::Error| {
             Failure::new(Category::Unreachable, format!("the target cannot be used: {error}"))
         };

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -15,7 +14,7 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
+    net::TcpStream,
 };
 
 use crate::lease::Lease;
@@ -47,23 +46,17 @@ impl Gate {
     }
 }
 
-/// Opens connections to the server of a request, or to a unix socket.
+/// Opens connections to the server of a request, or to its proxy.
 #[derive(Clone, Debug)]
 pub struct Dialer {
-    pub socket: Option<PathBuf>,
     pub gate: Gate,
 }
 
 impl Dialer {
     async fn dial(self, server: Uri) -> io::Result<TokioIo<Stream>> {
-        let inner: Box<dyn Duplex> = if let Some(socket) = self.socket {
-            Box::new(UnixStream::connect(socket).await?)
-        } else {
-            let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-            let stream = TcpStream::connect((host, server.port_u16().unwrap_or(443))).await?;
-            stream.set_nodelay(true)?;
-            Box::new(stream)
-        };
+        let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+        let inner = TcpStream::connect((host, server.port_u16().unwrap_or(443))).await?;
+        inner.set_nodelay(true)?;
         Ok(TokioIo::new(Stream { inner, gate: self.gate }))
     }
 }
@@ -82,13 +75,9 @@ impl tower::Service<Uri> for Dialer {
     }
 }
 
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
-
 /// A connection that sends only while its gate is open.
 pub struct Stream {
-    inner: Box<dyn Duplex>,
+    inner: TcpStream,
     gate: Gate,
 }
 

@@ -12,6 +12,7 @@ pub const ADDON: &str = "AddonRelease";
 pub const SOURCE: &str = "Source";
 pub const SYNC: &str = "Sync";
 pub const FLEET: &str = "FleetAddonConfig";
+pub const TUNNEL: &str = "ClusterTunnel";
 
 /// Returns the API group of a kind.
 pub fn group(kind: &str) -> &'static str {
@@ -41,6 +42,10 @@ fn minimal_spec(kind: &str) -> Value {
         SOURCE => json!({"git": {"url": "https://git.example/fleet.git"}}),
         SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
         FLEET => json!({}),
+        TUNNEL => json!({
+            "id": "0123456789abcdef0123456789abcdef", "epoch": 1, "clusterName": "blue",
+            "hubs": [{"address": "hub.example:443", "caBundle": "-----BEGIN CERTIFICATE-----\n"}],
+        }),
         other => panic!("unknown kind {other}"),
     }
 }
@@ -51,14 +56,15 @@ pub fn is_cluster_scoped(kind: &str) -> bool {
 }
 
 fn metadata(kind: &str) -> Value {
-    if is_cluster_scoped(kind) {
-        json!({"name": "fleet-addon-config"})
-    } else {
-        json!({"generateName": "hello-", "namespace": "default"})
+    match kind {
+        FLEET => json!({"name": "fleet-addon-config"}),
+        // It has the name of its Cluster.
+        TUNNEL => json!({"name": "blue", "namespace": "default"}),
+        _ => json!({"generateName": "hello-", "namespace": "default"}),
     }
 }
 
-/// Returns a minimal object with a generated name; `fields` replaces fields of its spec.
+/// Returns a minimal object, with a generated name if the kind allows it; `fields` replaces fields of its spec.
 pub fn object(kind: &str, fields: &Value) -> Value {
     let mut spec = minimal_spec(kind);
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

@@ -1014,8 +1014,6 @@ type Target struct {
 	Tls         *Tls         `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
 	Auth        *Auth        `protobuf:"bytes,4,opt,name=auth,proto3" json:"auth,omitempty"`
 	Impersonate *Impersonate `protobuf:"bytes,5,opt,name=impersonate,proto3" json:"impersonate,omitempty"`
-	// Path of a unix socket to dial instead of the server's address. Optional.
-	Dial string `protobuf:"bytes,6,opt,name=dial,proto3" json:"dial,omitempty"`
 	// Timeout of one API request. Defaults to 30 s.
 	RequestTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=request_timeout,json=requestTimeout,proto3" json:"request_timeout,omitempty"`
 	// The proxy to connect through. Without it, a tool connects directly: it ignores HTTPS_PROXY and the like.
@@ -1087,13 +1085,6 @@ func (x *Target) GetImpersonate() *Impersonate {
 		return x.Impersonate
 	}
 	return nil
-}
-
-func (x *Target) GetDial() string {
-	if x != nil {
-		return x.Dial
-	}
-	return ""
 }
 
 func (x *Target) GetRequestTimeout() *durationpb.Duration {
@@ -3425,16 +3416,15 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\acontent\";\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xd7\x02\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xcf\x02\n" +
 	"\x06Target\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12'\n" +
 	"\x03tls\x18\x03 \x01(\v2\x15.chandler.tool.v1.TlsR\x03tls\x12*\n" +
 	"\x04auth\x18\x04 \x01(\v2\x16.chandler.tool.v1.AuthR\x04auth\x12?\n" +
-	"\vimpersonate\x18\x05 \x01(\v2\x1d.chandler.tool.v1.ImpersonateR\vimpersonate\x12\x12\n" +
-	"\x04dial\x18\x06 \x01(\tR\x04dial\x12B\n" +
+	"\vimpersonate\x18\x05 \x01(\v2\x1d.chandler.tool.v1.ImpersonateR\vimpersonate\x12B\n" +
 	"\x0frequest_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0erequestTimeout\x12-\n" +
-	"\x05proxy\x18\x14 \x01(\v2\x17.chandler.tool.v1.ProxyR\x05proxy\"J\n" +
+	"\x05proxy\x18\x14 \x01(\v2\x17.chandler.tool.v1.ProxyR\x05proxyJ\x04\b\x06\x10\aR\x04dial\"J\n" +
 	"\x05Proxy\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12/\n" +
 	"\x04auth\x18\x02 \x01(\v2\x1b.chandler.tool.v1.BasicAuthR\x04auth\"\xcb\x01\n" +

@@ -1,7 +1,8 @@
-//! An API server that stores objects by the paths of their requests.
+//! An API server that stores objects by the paths of their requests. Tests reconcile against it and inspect the requests; it can
+//! stop, refuse users, or let another client write in between.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -19,6 +20,8 @@ pub struct Logged {
     /// The impersonated user.
     pub user: Option<String>,
     pub dry_run: bool,
+    /// Whether a patch is a server-side apply.
+    applies: bool,
 }
 
 impl Logged {
@@ -33,6 +36,10 @@ struct State {
     /// The last uid and resource version.
     version: u64,
     requests: Vec<Logged>,
+    /// The fields of each status that were applied last. An apply without one of them removes it.
+    applied: BTreeMap<String, BTreeSet<String>>,
+    /// The object that another client writes after the next read of its path.
+    overtaking: Option<(String, Value)>,
     /// The number of writes after which the client is killed.
     writes_left: Option<usize>,
     /// Whether impersonated users may do nothing.
@@ -70,6 +77,18 @@ impl FakeApiServer {
 
     pub fn remove(&self, path: &str) {
         self.state().objects.remove(path);
+    }
+
+    /// Lets another client write an object after the next read of it.
+    pub fn overtake(&self, path: &str, object: Value) {
+        self.state().overtaking = Some((path.to_owned(), object));
+    }
+
+    /// Returns method and path of each write since the last call, and forgets all requests.
+    pub fn take_writes(&self) -> Vec<String> {
+        let requests = std::mem::take(&mut self.state().requests);
+        let writes = requests.iter().filter(|request| request.is_write());
+        writes.map(|request| format!("{} {}", request.method, request.path)).collect()
     }
 
     /// Returns the requests for objects.
@@ -115,7 +134,9 @@ impl FakeApiServer {
         }
         let dry_run = parts.uri.query().is_some_and(|query| query.contains("dryRun=All"));
         let user = parts.headers.get("impersonate-user").map(|user| user.to_str().unwrap().to_owned());
-        let logged = Logged { method: parts.method, path, user, dry_run };
+        let content_type = parts.headers.get("content-type");
+        let applies = content_type.is_some_and(|content| content == "application/apply-patch+yaml");
+        let logged = Logged { method: parts.method, path, user, dry_run, applies };
         let (code, body, dies) = self.state().handle(&logged, sent);
         if dies {
             self.killed.notify_one();
@@ -150,9 +171,8 @@ impl State {
         }
         let (code, body) = match logged.method {
             _ if self.refuses_users && logged.user.is_some() => failure(403),
-            Method::GET => {
-                self.objects.get(&logged.path).cloned().map_or_else(|| failure(404), |one| (200, one))
-            }
+            Method::GET => self.read(&logged.path),
+            Method::POST => self.create(&logged.path, sent),
             Method::PATCH => self.patch(logged, sent),
             Method::DELETE => self.delete(&logged.path, &sent),
             _ => failure(405),
@@ -160,42 +180,95 @@ impl State {
         (code, body, logged.is_write() && self.writes_left == Some(0))
     }
 
+    fn read(&mut self, path: &str) -> (u16, Value) {
+        let found = self.objects.get(path).cloned();
+        if let Some((path, object)) = self.overtaking.take_if(|(overtaken, _)| overtaken == path) {
+            self.store(&path, object);
+        }
+        found.map_or_else(|| failure(404), |found| (200, found))
+    }
+
+    fn create(&mut self, path: &str, sent: Value) -> (u16, Value) {
+        let path = format!("{path}/{}", sent["metadata"]["name"].as_str().unwrap());
+        if self.objects.contains_key(&path) { failure(409) } else { (201, self.store(&path, sent)) }
+    }
+
     fn patch(&mut self, logged: &Logged, mut sent: Value) -> (u16, Value) {
         let (path, is_status) = match logged.path.strip_suffix("/status") {
             Some(path) => (path, true),
             None => (&*logged.path, false),
         };
-        let existing = self.objects.get(path).cloned().unwrap_or_else(|| json!({}));
+        let mut merged = match self.objects.get(path) {
+            Some(existing) => existing.clone(),
+            None if logged.applies && !is_status => json!({}),
+            None => return failure(404),
+        };
         let expected = &sent["metadata"]["resourceVersion"];
-        if !expected.is_null() && *expected != existing["metadata"]["resourceVersion"] {
+        if !expected.is_null() && *expected != merged["metadata"]["resourceVersion"] {
             return failure(409);
         }
-        let mut merged = existing;
-        if is_status {
-            merged["status"] = sent["status"].take();
+        if is_status && logged.applies {
+            self.apply_status(path, &mut merged["status"], sent["status"].take());
+        } else if is_status {
+            merge(&mut merged["status"], sent["status"].take());
         } else {
             merge(&mut merged, sent);
         }
-        if logged.dry_run { (200, merged) } else { (200, self.store(path, merged)) }
+        if logged.dry_run {
+            return (200, merged);
+        }
+        let stored = self.store(path, merged);
+        if !stored["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&stored) {
+            self.objects.remove(path);
+        }
+        (200, stored)
+    }
+
+    /// Replaces the fields that were applied before, and keeps those of other writers.
+    fn apply_status(&mut self, path: &str, status: &mut Value, sent: Value) {
+        let fields = sent.as_object().map(|sent| sent.keys().cloned().collect()).unwrap_or_default();
+        let before = self.applied.insert(path.to_owned(), fields).unwrap_or_default();
+        for field in before {
+            status[&field] = Value::Null;
+        }
+        merge(status, sent);
+        if let Value::Object(status) = status {
+            status.retain(|_, value| !value.is_null());
+        }
     }
 
     fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
-        let Some(existing) = self.objects.get(path) else { return failure(404) };
+        let Some(existing) = self.objects.get(path).cloned() else { return failure(404) };
+        // Chandler deletes only what it has seen, so every deletion has both preconditions.
         for field in ["uid", "resourceVersion"] {
             if options["preconditions"][field] != existing["metadata"][field] {
                 return failure(409);
             }
+        }
+        if has_finalizers(&existing) {
+            let mut deleting = existing;
+            deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+            return (200, self.store(path, deleting));
         }
         self.objects.remove(path);
         (200, json!({"kind": "Status", "status": "Success"}))
     }
 }
 
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// Merges like a JSON merge patch.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                if value.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
             }
         }
         (into, from) => *into = from,

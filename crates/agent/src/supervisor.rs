@@ -1,0 +1,219 @@
+//! The agent: keeps connections to all hubs of the list, and follows the list.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use chandler_tunnel::{
+    Budget, HubEndpoint, Pump, Settings as WireSettings,
+    join_message::{About, HubList},
+    tls::{Protocol, TlsError, agent_client_config, server_name},
+};
+use secrecy::ExposeSecret as _;
+use tokio::{
+    sync::{Mutex, watch},
+    task::JoinSet,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    config::{Settings, issued},
+    credentials::Credentials,
+    hub::Hub,
+    join::JoinError,
+    state::StateError,
+    status::Status,
+};
+
+/// The bytes that may wait in buffers. A hub serves many clusters, an agent only one.
+const BUFFER_BYTES: usize = 16 << 20;
+/// How long open streams may take to end when the agent stops. Less than the 30 s that Kubernetes gives a Pod.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The name of the node, set by Pods that do not use the network of their node.
+const NODE_VARIABLE: &str = "NODE_NAME";
+
+/// Why a list of hubs is refused. The messages contain nothing of its tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error("the list names no hub")]
+    Empty,
+    #[error("the hub {0} cannot be used: {1}")]
+    Hub(String, TlsError),
+    #[error("the list cannot be stored: {0}")]
+    Store(#[from] StateError),
+    #[error("the list cannot be stored: {0}")]
+    Write(#[from] serde_json::Error),
+    #[error("the list cannot be stored: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// An agent that is ready to run.
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+pub struct Shared {
+    pub settings: Settings,
+    pub credentials: Credentials,
+    pub status: watch::Sender<Status>,
+    pub pump: Pump,
+    pub wire: WireSettings,
+    pub about: About,
+    /// Connections that hubs have drained, until their streams have ended.
+    pub draining: TaskTracker,
+    /// The newest list of hubs.
+    hubs: watch::Sender<Vec<HubEndpoint>>,
+    /// Held while a list is compared and stored: an older list must not replace a newer one.
+    storing: Mutex<()>,
+    slots: AtomicU64,
+}
+
+impl Shared {
+    /// Returns the number of a new slot.
+    pub fn next_slot(&self) -> u64 {
+        self.slots.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Stores a list of hubs that arrived through the tunnel, then uses it. A list that is older than the current one is ignored:
+    /// while a cluster moves, two installations send lists.
+    pub async fn set_hubs(&self, list: HubList) -> Result<(), ListError> {
+        check(&list.hubs)?;
+        let _alone = self.storing.lock().await;
+        if issued(&list.hubs) < issued(&self.hubs.borrow()) {
+            tracing::info!("ignored a list of hubs that is older than the current one");
+            return Ok(());
+        }
+        let json = serde_json::to_string(&list)?;
+        let state = self.settings.state.clone();
+        // The disk may be slow, and streams continue meanwhile.
+        tokio::task::spawn_blocking(move || state.set_hubs(&json)).await??;
+        tracing::info!(hubs = list.hubs.len(), "got a new list of hubs");
+        self.hubs.send_replace(list.hubs);
+        Ok(())
+    }
+}
+
+/// Checks that the agent can connect to every hub of a list.
+fn check(hubs: &[HubEndpoint]) -> Result<(), ListError> {
+    if hubs.is_empty() {
+        return Err(ListError::Empty);
+    }
+    hubs.iter().try_for_each(|hub| {
+        let unusable = |error| ListError::Hub(hub.address.clone(), error);
+        server_name(&hub.address).map_err(unusable)?;
+        agent_client_config(&hub.ca_bundle, None, Protocol::Join).map(drop).map_err(unusable)
+    })
+}
+
+/// A hub of the list.
+struct RunningHub {
+    endpoint: watch::Sender<HubEndpoint>,
+    stop: CancellationToken,
+}
+
+impl Agent {
+    /// Reads what the agent has stored. Creates its key if there is none.
+    pub fn new(settings: Settings) -> Result<Self, JoinError> {
+        let shared = Shared {
+            credentials: Credentials::open(&settings)?,
+            status: watch::Sender::default(),
+            pump: Pump::new(Budget::new(BUFFER_BYTES)),
+            wire: WireSettings { drain_timeout: DRAIN_TIMEOUT, ..WireSettings::tunnel() },
+            about: About { node: node_name(), version: env!("CARGO_PKG_VERSION").to_owned() },
+            draining: TaskTracker::new(),
+            hubs: watch::Sender::new(settings.config.hubs.clone()),
+            storing: Mutex::default(),
+            slots: AtomicU64::default(),
+            settings,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns the connections of the agent, now and later.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.shared.status.subscribe()
+    }
+
+    /// Keeps all connections until `stop` is canceled, then drains them.
+    pub async fn run(self, stop: CancellationToken) {
+        let (mut hubs, mut status) = (self.shared.hubs.subscribe(), self.shared.status.subscribe());
+        let mut running = BTreeMap::<String, RunningHub>::new();
+        let mut tasks = JoinSet::new();
+        loop {
+            let list = hubs.borrow_and_update().clone();
+            for hub in &list {
+                self.start_or_update(hub, &mut running, &mut tasks, &stop);
+            }
+            let wanted: BTreeSet<_> = list.iter().map(|hub| hub.address.as_str()).collect();
+            // A list could be wrong. Old connections are closed only when there are new ones, through which to fix it.
+            if is_connected(&status.borrow_and_update(), &wanted) {
+                stop_others(&mut running, &wanted);
+            }
+            tokio::select! {
+                changed = hubs.changed() => if changed.is_err() { break },
+                changed = status.changed(), if running.len() > wanted.len() => if changed.is_err() { break },
+                () = stop.cancelled() => break,
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+        self.shared.draining.close();
+        self.shared.draining.wait().await;
+    }
+
+    fn start_or_update(
+        &self,
+        hub: &HubEndpoint,
+        running: &mut BTreeMap<String, RunningHub>,
+        tasks: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) {
+        if let Some(running) = running.get(&hub.address) {
+            running.endpoint.send_if_modified(|endpoint| update(endpoint, hub));
+            return;
+        }
+        let (sender, endpoint) = watch::channel(hub.clone());
+        let stop = stop.child_token();
+        tasks.spawn(Hub { shared: self.shared.clone(), endpoint, stop: stop.clone() }.run());
+        running.insert(hub.address.clone(), RunningHub { endpoint: sender, stop });
+    }
+}
+
+/// Replaces the entry of a hub. Returns whether it differs.
+fn update(endpoint: &mut HubEndpoint, hub: &HubEndpoint) -> bool {
+    let differs =
+        endpoint.ca_bundle != hub.ca_bundle || endpoint.token.expose_secret() != hub.token.expose_secret();
+    if differs {
+        *endpoint = hub.clone();
+    }
+    differs
+}
+
+/// Returns whether a connection to one of these hubs is up.
+fn is_connected(status: &Status, hubs: &BTreeSet<&str>) -> bool {
+    status.connections.values().any(|connection| hubs.contains(connection.hub.as_str()))
+}
+
+/// Stops the hubs that are no longer in the list.
+fn stop_others(running: &mut BTreeMap<String, RunningHub>, wanted: &BTreeSet<&str>) {
+    running.retain(|address, hub| {
+        let is_wanted = wanted.contains(address.as_str());
+        if !is_wanted {
+            tracing::info!(hub = address, "the hub is no longer in the list");
+            hub.stop.cancel();
+        }
+        is_wanted
+    });
+}
+
+/// Returns the name of this machine, which users see in the status of the tunnel.
+fn node_name() -> String {
+    let set = std::env::var(NODE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let name = set.or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+    name.unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,302 @@
+//! Reconciles tunnels against an API server in memory: what is written, and what never is.
+
+use std::sync::Arc;
+
+use chandler_api::tunnel::{ClusterTunnel, TUNNEL_LABEL};
+use chandler_core::conditions;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use kube::{
+    api::DynamicObject,
+    runtime::{controller::Action, reflector::store::Writer, watcher::Event},
+};
+use serde_json::{Value, json};
+
+use super::{
+    HubLeases, KeysSource, ManagementCa, TunnelContext, TunnelOptions, Tunnels, cluster, reconciler,
+};
+use crate::{
+    clusters::{self, Clusters},
+    events::Events,
+    fake_api_server::FakeApiServer,
+    metrics::Metrics,
+};
+
+const TUNNEL: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/clustertunnels/blue";
+const KUBECONFIG: &str = "/api/v1/namespaces/fleet/secrets/blue-kubeconfig";
+const BOOTSTRAP: &str = "/api/v1/namespaces/fleet/secrets/blue-tunnel";
+const KEYS: &str = "/api/v1/namespaces/system/secrets/chandler-tunnel-keys";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/system/leases/hub-1";
+const DIRECT: &str = "apiVersion: v1\nclusters:\n- cluster:\n    server: https://10.0.0.7:6443\n  name: blue\ncontexts:\n\
+                      - context:\n    cluster: blue\n    user: admin\n  name: c\ncurrent-context: c\nkind: Config\n\
+                      users:\n- name: admin\n  user:\n    token: t\n";
+
+struct World {
+    server: FakeApiServer,
+    cluster: Value,
+    clusters: Writer<DynamicObject>,
+    tunnels: Writer<ClusterTunnel>,
+    context: Arc<TunnelContext>,
+}
+
+impl World {
+    fn new() -> Self {
+        let server = FakeApiServer::default();
+        let client = server.client();
+        let options = TunnelOptions {
+            namespace: "system".to_owned(),
+            hub_addresses: vec!["hub.example:443".to_owned()],
+            proxy_service: "chandler-hub.system.svc:8132".to_owned(),
+            agent_image: "agent:1".to_owned(),
+        };
+        let (clusters, tunnels) = (Writer::new(clusters::resource()), Writer::new(()));
+        let context = Arc::new(TunnelContext {
+            events: Events::new(client.clone()),
+            metrics: Metrics::new(),
+            watch_filter: None,
+            store: tunnels.as_reader(),
+            clusters: Clusters::new(clusters.as_reader()),
+            keys: KeysSource::new(client.clone(), &options),
+            leases: HubLeases::new(client.clone(), "system".to_owned()),
+            management_ca: ManagementCa::new(client.clone(), "system".to_owned()),
+            client,
+            options,
+        });
+        let cluster = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {
+                "name": "blue", "namespace": "fleet", "uid": "cluster", "labels": {TUNNEL_LABEL: "enabled"},
+            },
+            "spec": {"controlPlaneEndpoint": {"host": "10.0.0.7", "port": 6443}},
+        });
+        Self { server, cluster, clusters, tunnels, context }
+    }
+
+    /// Shows the caches what the API server has, then reconciles the Cluster and its ClusterTunnel until nothing is written.
+    async fn settle(&mut self) -> Vec<String> {
+        let mut writes = Vec::new();
+        for _ in 0..10 {
+            self.reconcile().await;
+            let new = self.server.take_writes();
+            if new.is_empty() {
+                return writes;
+            }
+            writes.extend(new);
+        }
+        panic!("it never settles: {writes:?}");
+    }
+
+    async fn reconcile(&mut self) -> Option<Action> {
+        let cluster: DynamicObject = serde_json::from_value(self.cluster.clone()).unwrap();
+        self.clusters.apply_watcher_event(&Event::Apply(cluster.clone()));
+        let known = self.tunnels.as_reader().state();
+        for gone in known.iter().filter(|_| self.server.get(TUNNEL).is_none()) {
+            self.tunnels.apply_watcher_event(&Event::Delete((**gone).clone()));
+        }
+        if let Some(tunnel) = self.tunnel() {
+            self.tunnels.apply_watcher_event(&Event::Apply(tunnel));
+        }
+        cluster::reconcile(Arc::new(cluster), self.context.clone()).await.unwrap();
+        let tunnel = self.tunnel()?;
+        Some(reconciler::reconcile(Arc::new(tunnel), self.context.clone()).await.unwrap())
+    }
+
+    fn tunnel(&self) -> Option<ClusterTunnel> {
+        self.server.get(TUNNEL).map(|tunnel| serde_json::from_value(tunnel).unwrap())
+    }
+
+    fn change_tunnel(&self, change: impl FnOnce(&mut Value)) {
+        let mut tunnel = self.server.get(TUNNEL).unwrap();
+        change(&mut tunnel);
+        self.server.put(TUNNEL, tunnel);
+    }
+
+    fn put_kubeconfig(&self, text: &str) {
+        self.server.put(KUBECONFIG, kubeconfig_secret(text));
+    }
+
+    fn kubeconfig(&self) -> String {
+        let secret = self.server.get(KUBECONFIG).unwrap();
+        let value: ByteString = serde_json::from_value(secret["data"]["value"].clone()).unwrap();
+        String::from_utf8(value.0).unwrap()
+    }
+
+    fn reason(&self, type_: &str) -> String {
+        let conditions = self.tunnel().unwrap().status.unwrap().conditions;
+        conditions::find(&conditions, type_).unwrap().reason.clone()
+    }
+}
+
+fn kubeconfig_secret(text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+        "metadata": {
+            "name": "blue-kubeconfig", "namespace": "fleet", "labels": {"cluster.x-k8s.io/cluster-name": "blue"},
+            "ownerReferences": [{"kind": "KubeadmControlPlane", "name": "blue", "uid": "kcp", "apiVersion": "x/v1"}],
+        },
+        "data": {"value": ByteString(text.as_bytes().to_vec())},
+    })
+}
+
+fn agent(hub: &str) -> Value {
+    json!({"hub": hub, "connection": "1", "epoch": 1, "since": "2020-01-01T00:00:00Z", "node": "n", "version": "1"})
+}
+
+fn lease(renewed: Timestamp) -> Value {
+    // The API server stores microseconds.
+    json!({"metadata": {"name": "hub-1"}, "spec": {"renewTime": format!("{renewed:.6}")}})
+}
+
+#[tokio::test]
+async fn an_enabled_cluster_gets_a_tunnel_and_a_secret_but_no_kubeconfig() {
+    let mut world = World::new();
+    let writes = world.settle().await;
+    assert!(writes.iter().all(|write| !write.contains("kubeconfig")), "{writes:?}");
+    let tunnel = world.tunnel().unwrap();
+    assert_eq!(tunnel.spec.id.len(), 32);
+    assert_eq!(tunnel.spec.endpoint.as_deref(), Some("10.0.0.7:6443"));
+    assert_eq!(tunnel.metadata.owner_references.unwrap()[0].uid, "cluster");
+    assert_eq!(world.reason("KubeconfigProxied"), "WaitingForKubeconfig");
+    let secret = world.server.get(BOOTSTRAP).unwrap();
+    assert_eq!(
+        (&secret["type"], &secret["metadata"]["ownerReferences"][0]["kind"]),
+        (&json!("Opaque"), &json!("ClusterTunnel"))
+    );
+    assert!(secret["data"]["agent.yaml"].is_string() && secret["data"]["pod.yaml"].is_string());
+    assert!(world.server.get(KEYS).is_some());
+    let action = world.reconcile().await.unwrap();
+    assert_eq!(action, Action::requeue(std::time::Duration::from_secs(5)), "the kubeconfig appears soon");
+}
+
+#[tokio::test]
+async fn the_kubeconfig_is_proxied_and_repaired_and_nothing_else_of_the_secret_changes() {
+    let mut world = World::new();
+    world.put_kubeconfig(DIRECT);
+    world.settle().await;
+    let proxied = world.kubeconfig();
+    assert!(proxied.contains("proxy-url: \"http://fleet.blue:"), "{proxied}");
+    assert!(proxied.contains("@chandler-hub.system.svc:8132\""), "{proxied}");
+    let (written, created) = (world.server.get(KUBECONFIG).unwrap(), kubeconfig_secret(DIRECT));
+    for field in ["type", "/metadata/labels", "/metadata/ownerReferences"] {
+        let field = if field.starts_with('/') { field.to_owned() } else { format!("/{field}") };
+        assert_eq!(written.pointer(&field), created.pointer(&field), "{field}");
+    }
+    assert_eq!(world.reason("KubeconfigProxied"), "Proxied");
+    // Cluster API replaces it.
+    world.put_kubeconfig(DIRECT);
+    let writes = world.settle().await;
+    assert_eq!(writes, [format!("PATCH {KUBECONFIG}")]);
+    assert_eq!(world.kubeconfig(), proxied);
+    // A revocation changes the password.
+    world.change_tunnel(|tunnel| tunnel["spec"]["epoch"] = 2.into());
+    world.settle().await;
+    assert_ne!(world.kubeconfig(), proxied);
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_changes_while_it_is_edited_is_edited_again() {
+    let mut world = World::new();
+    world.put_kubeconfig(DIRECT);
+    let renewed = DIRECT.replace("token: t", "token: renewed");
+    world.server.overtake(KUBECONFIG, kubeconfig_secret(&renewed));
+    world.settle().await;
+    let text = world.kubeconfig();
+    assert!(text.contains("token: renewed") && text.contains("proxy-url"), "{text}");
+}
+
+#[tokio::test]
+async fn keys_are_created_once_and_never_overwritten() {
+    let mut world = World::new();
+    world.settle().await;
+    let keys = world.server.get(KEYS).unwrap();
+    world.context = {
+        let mut again = World::new();
+        again.server = world.server.clone();
+        let client = again.server.client();
+        let context = Arc::get_mut(&mut again.context).unwrap();
+        context.keys = KeysSource::new(client.clone(), &context.options);
+        context.client = client;
+        context.store = world.tunnels.as_reader();
+        context.clusters = Clusters::new(world.clusters.as_reader());
+        again.context
+    };
+    assert_eq!(world.settle().await, Vec::<String>::new(), "another manager finds everything up to date");
+    assert_eq!(world.server.get(KEYS).unwrap(), keys);
+    let mut broken = keys.clone();
+    broken["data"]["ca.key"] = json!(ByteString(b"broken".to_vec()));
+    world.server.put(KEYS, broken.clone());
+    let client = world.server.client();
+    let context = Arc::get_mut(&mut world.context).unwrap();
+    context.keys = KeysSource::new(client, &context.options);
+    world.settle().await;
+    assert_eq!(world.reason("Ready"), "InvalidKeys");
+    assert_eq!(world.server.get(KEYS).unwrap()["data"], broken["data"]);
+}
+
+#[tokio::test]
+async fn a_secret_of_a_user_is_not_overwritten() {
+    let mut world = World::new();
+    world.server.put(BOOTSTRAP, json!({"metadata": {"name": "blue-tunnel"}, "data": {"agent.yaml": "eA=="}}));
+    world.settle().await;
+    assert_eq!(world.server.get(BOOTSTRAP).unwrap()["data"], json!({"agent.yaml": "eA=="}));
+    assert_eq!(world.reason("Ready"), "SecretConflict");
+}
+
+#[tokio::test]
+async fn a_disabled_tunnel_leaves_a_direct_kubeconfig() {
+    let mut world = World::new();
+    world.put_kubeconfig(DIRECT);
+    world.settle().await;
+    world.cluster["metadata"]["labels"] = json!({});
+    world.settle().await;
+    assert_eq!(world.kubeconfig(), DIRECT);
+    assert!(world.tunnel().is_none());
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_deleted_or_paused_keeps_its_tunnel() {
+    for (field, value) in
+        [("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")), ("/spec/paused", json!(true))]
+    {
+        let mut world = World::new();
+        world.put_kubeconfig(DIRECT);
+        world.settle().await;
+        let (parent, name) = field.rsplit_once('/').unwrap();
+        world.cluster.pointer_mut(parent).unwrap()[name] = value;
+        world.cluster["metadata"]["labels"] = json!({});
+        // A foreground deletion of the Cluster deletes the ClusterTunnel first.
+        world.change_tunnel(|tunnel| tunnel["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+        world.settle().await;
+        assert!(world.tunnel().is_some(), "{field}");
+        assert!(world.kubeconfig().contains("proxy-url"), "{field}");
+    }
+}
+
+#[tokio::test]
+async fn entries_of_a_replica_that_died_are_removed() {
+    let mut world = World::new();
+    world.put_kubeconfig(DIRECT);
+    world.settle().await;
+    world.server.put(LEASE, lease(Timestamp::now()));
+    world.change_tunnel(|tunnel| tunnel["status"]["agents"] = json!([agent("hub-1")]));
+    world.settle().await;
+    assert_eq!(world.reason("Ready"), "Ready");
+    let cluster: DynamicObject = serde_json::from_value(world.cluster.clone()).unwrap();
+    let tunnels = Tunnels(Some(world.tunnels.as_reader()));
+    assert_eq!(tunnels.problem(&cluster), None);
+    assert_eq!(tunnels.counts().unwrap().connected, 1);
+
+    let renewed: Timestamp = "2020-01-01T10:00:00Z".parse().unwrap();
+    world.server.put(LEASE, lease(renewed));
+    let leases = HubLeases::new(world.server.client(), "system".to_owned());
+    Arc::get_mut(&mut world.context).unwrap().leases = leases;
+    world.settle().await;
+    let status = world.tunnel().unwrap().status.unwrap();
+    assert!(status.agents.is_empty());
+    assert_eq!(status.last_seen.unwrap().0, renewed);
+    assert_eq!(world.reason("Connected"), "NotConnected");
+    let problem = tunnels.problem(&cluster).unwrap();
+    assert_eq!(problem, "tunnel not connected since 2020-01-01T10:00:00Z");
+    assert_eq!(tunnels.counts().unwrap().disconnected, 1);
+    assert_eq!(Tunnels::default().problem(&cluster), None);
+}
