@@ -175,6 +175,7 @@ mod tests {
             ("extensions.chandler.dev", "ext"),
             ("extensioninstances.chandler.dev", "exti"),
             ("addonreleases.chandler.dev", "ar"),
+            ("addonpolicies.chandler.dev", "ap"),
             ("sources.chandler.dev", "src"),
             ("syncs.chandler.dev", "sy"),
             ("clustertunnels.chandler.dev", "ctun"),
@@ -184,8 +185,9 @@ mod tests {
         for ((name, short), (full_name, shortname)) in names.zip(expected) {
             assert_eq!((name, short), (full_name, &[shortname.to_owned()][..]));
         }
-        for (definition, moves) in
-            definitions.iter().zip([true, false, true, true, true, true, false, true, false, false, false])
+        for (definition, moves) in definitions
+            .iter()
+            .zip([true, false, true, true, true, true, false, true, true, false, false, false])
         {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));

@@ -1,5 +1,5 @@
-//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, sources of files,
-//! and Syncs.
+//! `chandler.dev/v1alpha1`: catalogs, extensions, their instances on clusters, the resulting releases, policies, sources of
+//! files, and Syncs.
 
 mod addon_release;
 mod catalog;
@@ -7,6 +7,7 @@ mod extension;
 mod instance;
 mod package_source;
 mod parameters;
+mod policy;
 mod reference;
 pub(crate) mod rules;
 mod source;
@@ -30,6 +31,10 @@ pub use instance::{
 };
 pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
+pub use policy::{
+    AddonPolicy, AddonPolicySpec, CrdsPolicy, FieldConflicts, HealthPolicy, OnFailure, OnUnselect,
+    PlacementName, PlacementReference, Remediation,
+};
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::{
     Bucket, BucketProvider, GitReference, GitRepository, GitVerification, OciArtifact, OciReference, Source,
@@ -60,6 +65,20 @@ pub const IMPLIED_BY_LABEL: &str = "chandler.dev/implied-by";
 pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 /// Annotation of a Cluster with the extensions that Chandler installed on it without an ExtensionInstance of a user.
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
+/// Annotation of a HelmChartProxy with its AddonPolicy: `NAME`, or `platform/NAME` for one in the platform namespace.
+pub const POLICY_ANNOTATION: &str = "chandler.dev/policy";
+/// Annotation of a placement or of a release object with the value `true`: no operation is started. `chandler suspend`
+/// writes it.
+pub const SUSPEND_ANNOTATION: &str = "chandler.dev/suspend";
+/// Annotation of a release object with the time (RFC 3339) at which a user has asked to try it again. Earlier failures do not
+/// count any more. `chandler retry` writes it.
+pub const RETRY_ANNOTATION: &str = "chandler.dev/retry-at";
+/// Label of the record of a revision that a rollback has created: the digest of the inputs that had failed, and the number of
+/// the revision, as in the label of the revision's own inputs.
+pub const ROLLED_BACK_LABEL: &str = "chandler.dev/rolled-back";
+/// Annotation of a CRD in a package, of a placement or of a release object with the value `true`: CRDs are replaced even if
+/// that could lose data.
+pub const REPLACE_CRDS_ANNOTATION: &str = "chandler.dev/replace-unsafe-crds";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
 /// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.

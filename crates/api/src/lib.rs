@@ -26,6 +26,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::Extension>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
+        definition::of::<extensions::AddonPolicy>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::Source>(&[definition::MOVE_HIERARCHY_LABEL]),
         // Without the label: a Sync stays where it is, because its ServiceAccount does.
         definition::of::<extensions::SyncObject>(&[]),

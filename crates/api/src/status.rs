@@ -2,6 +2,8 @@
 
 mod object_records;
 
+use std::fmt;
+
 use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -11,6 +13,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::object_records::ObjectRecords;
+use crate::addons::is_default;
+
+/// Condition of a release object: its objects exist on the workload cluster and are healthy.
+pub const HEALTHY: &str = "Healthy";
+/// Condition of a release object whose placement refers to an AddonPolicy: the policy is used.
+pub const POLICY_ACCEPTED: &str = "PolicyAccepted";
 
 /// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,7 +113,7 @@ pub struct ValuesRecord {
 }
 
 /// An object on the workload cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRecord {
     /// Group and version.
@@ -117,6 +125,13 @@ pub struct ObjectRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+impl fmt::Display for ObjectRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name, .. } = self;
+        if namespace.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {namespace}/{name}") }
+    }
 }
 
 /// One revision of the release.
@@ -146,6 +161,12 @@ pub struct FailureRecord {
     pub input: String,
     /// Number of consecutive failures.
     pub count: u32,
+    /// Number of these failures that the release itself has caused, which `remediation.retries` of its policy limits.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub attempts: u32,
+    /// Identifies the inputs that `attempts` counts, if another step has failed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempted: Option<String>,
     /// When it failed last.
     pub at: Time,
 }

@@ -7,6 +7,7 @@ mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
+mod policies;
 mod releases;
 mod rights;
 mod tunnel;
@@ -97,10 +98,8 @@ pub async fn run_checks(
         tunnel::check(client, &manager.manager_namespace, namespace.as_deref(), now).await,
     ));
     let fleet = FleetReader::new(client.clone(), namespace).read(&Progress::start()).await;
-    findings.extend(findings_of(
-        "releases",
-        fleet.map(|fleet| releases::evaluate(&fleet, now)).map_err(Into::into),
-    ));
+    let evaluate = |fleet| [policies::evaluate(&fleet), releases::evaluate(&fleet, now)].concat();
+    findings.extend(findings_of("releases", fleet.map(evaluate).map_err(Into::into)));
     Ok(Report::new(findings))
 }
 

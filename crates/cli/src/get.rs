@@ -37,7 +37,7 @@ pub struct GetArgs {
 enum Output {
     /// A table of clusters and add-ons, followed by problems
     Table,
-    /// One line per release, with version, commit, revision, age, reason and message
+    /// One line per release, with health, version, commit, revision, policy, age, reason and message
     Wide,
     Json,
     Yaml,

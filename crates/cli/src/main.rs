@@ -21,8 +21,11 @@ mod packages;
 mod progress;
 mod receiver;
 mod resume;
+mod retry;
 mod source;
 mod support_bundle;
+mod suspend;
+mod target;
 mod traces;
 mod tunnel;
 mod tunnel_flags;
@@ -55,9 +58,9 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Logs(logs::LogsArgs),
     LogLevel(log_level::LogLevelArgs),
-    /// Resume what is suspended
-    #[command(subcommand)]
-    Resume(resume::ResumeCommand),
+    Suspend(suspend::SuspendArgs),
+    Resume(resume::ResumeArgs),
+    Retry(retry::RetryArgs),
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
@@ -130,7 +133,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
         Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
         Command::LogLevel(arguments) => runtime()?.block_on(log_level::run(arguments)),
-        Command::Resume(command) => runtime()?.block_on(resume::run(command)),
+        Command::Suspend(arguments) => runtime()?.block_on(suspend::run(arguments)),
+        Command::Resume(arguments) => runtime()?.block_on(resume::run(arguments)),
+        Command::Retry(arguments) => runtime()?.block_on(retry::run(arguments)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
         Command::Source(command) => runtime()?.block_on(source::run(command)),
@@ -166,5 +171,21 @@ mod tests {
     #[test]
     fn command_line_is_valid() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_resumed_is_a_placement_or_a_sync() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        for line in [
+            "chandler resume hcp/hello --cluster alpha",
+            "chandler resume sync base --namespace fleet",
+            "chandler suspend exti/hello -n fleet -o json",
+            "chandler retry hello",
+        ] {
+            assert!(parse(line), "{line}");
+        }
+        for line in ["chandler resume", "chandler resume sync", "chandler suspend", "chandler retry a b"] {
+            assert!(!parse(line), "{line}");
+        }
     }
 }

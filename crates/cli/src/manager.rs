@@ -13,7 +13,7 @@ use chandler_core::{resolution::parse_version, schedule::Limits};
 use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
 use chandler_telemetry::RequestCounter;
 use chandler_workload::WATCH_SILENCE;
-use clap::Args;
+use clap::{ArgAction, Args};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use semver::Version;
 use tokio::signal::unix::{SignalKind, signal};
@@ -85,6 +85,9 @@ pub struct ManagerArgs {
     /// this one
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     source_min_interval_seconds: u64,
+    /// Watch the objects of releases on workload clusters to report whether they are healthy; `false` overrides policies
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    health: bool,
     #[command(flatten)]
     platform: PlatformArgs,
     /// ConfigMap with the signature policy for all packages: which must be signed, and by which identities [default:
@@ -179,6 +182,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency_waiting_clusters,
         poll_seconds,
         source_min_interval_seconds,
+        health,
         platform:
             PlatformArgs {
                 namespace: platform_namespace,
@@ -239,6 +243,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         fleet,
         tunnel,
         proxies,
+        health,
         poll_interval: Duration::from_secs(poll_seconds),
         source_min_interval: Duration::from_secs(source_min_interval_seconds),
         platform_namespace,

@@ -1,7 +1,10 @@
 //! `chandler resume`: lets a suspended object continue.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, Result, bail};
 use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject};
+use chandler_view::changes::Change;
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,7 +14,23 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::connection::Connection;
+use crate::{
+    connection::Connection,
+    target::{TargetArgs, name},
+};
+
+/// Resume a suspended placement, its release on one cluster, or a Sync
+///
+/// Chandler makes the changes that have waited. The annotation `chandler.dev/suspend` is removed. What an AddonPolicy with
+/// `suspend: true` suspends stays suspended.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct ResumeArgs {
+    #[command(subcommand)]
+    command: Option<ResumeCommand>,
+    #[command(flatten)]
+    target: TargetArgs,
+}
 
 #[derive(Debug, Subcommand)]
 pub enum ResumeCommand {
@@ -33,10 +52,41 @@ pub struct ResumeSyncArgs {
     name: String,
 }
 
-pub async fn run(command: ResumeCommand) -> Result<()> {
+pub async fn run(arguments: ResumeArgs) -> Result<()> {
+    let ResumeArgs { command, target } = arguments;
     match command {
-        ResumeCommand::Sync(arguments) => resume_sync(arguments).await,
+        Some(ResumeCommand::Sync(arguments)) => resume_sync(arguments).await,
+        None => resume_target(target).await,
     }
+}
+
+async fn resume_target(target: TargetArgs) -> Result<()> {
+    let selection = target.read().await?;
+    let target = selection.target()?;
+    let changes = target.resume();
+    selection.write(&changes).await?;
+    let (clusters, policy) = (target.suspended_clusters(&selection.fleet), target.policy(&selection.fleet));
+    selection.print(&changes, || text(&changes, &clusters, policy.as_deref()))
+}
+
+/// Returns what was resumed, and what may still be suspended: releases on these clusters, and what a policy suspends.
+fn text(changes: &[Change], clusters: &[String], policy: Option<&str>) -> String {
+    let mut text = String::new();
+    for change in changes {
+        let name = name(change);
+        let _ = match change.patch {
+            Some(_) => writeln!(text, "{name} is resumed."),
+            None => writeln!(text, "{name} is not suspended by an annotation."),
+        };
+    }
+    for cluster in clusters {
+        let _ =
+            writeln!(text, "Its release on cluster {cluster} is still suspended: add --cluster {cluster}.");
+    }
+    if let Some(policy) = policy {
+        let _ = writeln!(text, "It stays suspended as long as AddonPolicy {policy} has `suspend: true`.");
+    }
+    text
 }
 
 async fn resume_sync(arguments: ResumeSyncArgs) -> Result<()> {
@@ -81,7 +131,24 @@ fn resumed_at(sync: &SyncObject) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use chandler_view::{changes::Target, fixtures::fleet};
+
     use super::*;
+
+    #[test]
+    fn what_is_still_suspended_is_named() {
+        let mut fleet = fleet();
+        fleet.placements[0].suspended = true;
+        fleet.releases[0].suspended = true;
+        let target = Target::Placement(&fleet.placements[0]);
+        let text = text(&target.resume(), &target.suspended_clusters(&fleet), Some("platform/careful"));
+        assert_eq!(
+            text,
+            "HelmChartProxy fleet/hello is resumed.\n\
+             Its release on cluster alpha is still suspended: add --cluster alpha.\n\
+             It stays suspended as long as AddonPolicy platform/careful has `suspend: true`.\n"
+        );
+    }
 
     #[test]
     fn a_suspended_or_moved_sync_is_resumed() {

@@ -97,6 +97,11 @@ fn agree_with_records(state: &ReleaseState, records: &[Record]) -> Result<(), Ca
         "reported was the input digest {:?}, the newest record is {newest:?}",
         state.input_digest
     );
+    ensure!(
+        newest.rolled_back_digest() == state.rolled_back_digest,
+        "reported was a rollback of {:?}, the newest record is {newest:?}",
+        state.rolled_back_digest
+    );
     let deployed = records.iter().filter(|record| record.status == "deployed").count();
     ensure!(deployed <= 1, "{deployed} revisions are deployed: {records:?}");
     Ok(())
@@ -121,6 +126,7 @@ mod tests {
             revision,
             status: status.to_owned(),
             mark: InputMark::parse(mark),
+            rolled_back: None,
             updated: None,
         }
     }

@@ -12,7 +12,7 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_tool::{
     generated::tool::{
         ApplyAction, ApplyOptions, ApplyRequest, Failure, FailureCategory, Package, Release, ReleaseState,
-        ReleaseStatus, RemoveOptions, RemoveRequest, Target,
+        ReleaseStatus, RemoveOptions, RemoveRequest, RollbackOptions, RollbackRequest, Target,
     },
     target_message,
 };
@@ -141,6 +141,24 @@ impl Context {
             values: vec![values],
             action: action.into(),
             options: Some(ApplyOptions { timeout: request::duration(TIMEOUT), ..ApplyOptions::default() }),
+            recover: false,
+        }
+    }
+
+    /// Returns a request that restores the newest revision with the input digest `restored`, because the inputs with the
+    /// digest `failed` have failed.
+    pub fn rollback(&self, name: &str, restored: &str, failed: &str) -> RollbackRequest {
+        RollbackRequest {
+            operation_id: self.operation_id(),
+            target: Some(self.target()),
+            release: Some(self.release(name)),
+            revision: 0,
+            options: Some(RollbackOptions {
+                timeout: request::duration(TIMEOUT),
+                ..RollbackOptions::default()
+            }),
+            input_digest: restored.to_owned(),
+            rolled_back_digest: failed.to_owned(),
             recover: false,
         }
     }

@@ -78,6 +78,7 @@ enum Ability {
     ServerSideApply,
     TakeOwnership,
     Crds,
+    Rollback,
     /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
     HelmRecords,
     /// Not a capability: the tool declares the format `manifests/v1`.
@@ -95,6 +96,7 @@ impl Ability {
             Self::ServerSideApply => "server-side-apply",
             Self::TakeOwnership => "take-ownership",
             Self::Crds => "crds",
+            Self::Rollback => "rollback",
             Self::HelmRecords => "helm-records",
             Self::Manifests => "manifests",
             Self::Templates => "templates",

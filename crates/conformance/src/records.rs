@@ -23,6 +23,9 @@ pub const STATUSES: [&str; 8] = [
     "pending-rollback",
 ];
 
+/// Label of a record with the digest of the inputs that were rolled back, in the form of an [`InputMark`].
+const ROLLED_BACK_LABEL: &str = "chandler.dev/rolled-back";
+
 /// Where the tool stores its releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
@@ -42,6 +45,8 @@ pub struct Record {
     pub revision: u32,
     pub status: String,
     pub mark: Option<InputMark>,
+    /// The inputs that a rollback has rolled back.
+    pub rolled_back: Option<InputMark>,
     /// Seconds since the Unix epoch.
     pub updated: Option<i64>,
 }
@@ -49,7 +54,16 @@ pub struct Record {
 impl Record {
     /// Returns the digest of the inputs that created this very revision, or an empty text.
     pub fn input_digest(&self) -> &str {
-        let own = self.mark.as_ref().filter(|mark| mark.revision == self.revision);
+        self.digest(self.mark.as_ref())
+    }
+
+    /// Returns the digest of the inputs that the rollback which created this very revision has rolled back, or an empty text.
+    pub fn rolled_back_digest(&self) -> &str {
+        self.digest(self.rolled_back.as_ref())
+    }
+
+    fn digest<'a>(&self, mark: Option<&'a InputMark>) -> &'a str {
+        let own = mark.filter(|mark| mark.revision == self.revision);
         own.map_or("", |mark| mark.digest.as_str())
     }
 }
@@ -68,6 +82,8 @@ impl Records {
             revision_label,
             status_label,
             time_labels,
+            // It may be empty.
+            object_label_selector: _,
         } = declared.clone();
         let fields = [
             ("api_version", &api_version),
@@ -127,6 +143,7 @@ impl Records {
             "the record of revision {revision} is called {name}, declared is {expected}"
         );
         let mark = label(InputMark::LABEL).and_then(InputMark::parse);
+        let rolled_back = label(ROLLED_BACK_LABEL).and_then(InputMark::parse);
         let updated = self.time_labels.iter().find_map(|key| label(key)).map(str::parse).transpose();
         let updated = updated.map_err(|_| {
             CaseError::Violation(format!("a time label of the record {name} is not a number of seconds"))
@@ -136,7 +153,7 @@ impl Records {
             "the record {name} has none of the labels {:?}",
             self.time_labels
         );
-        Ok(Record { object: name, revision, status, mark, updated })
+        Ok(Record { object: name, revision, status, mark, rolled_back, updated })
     }
 }
 
@@ -208,6 +225,7 @@ mod tests {
             revision_label: "version".to_owned(),
             status_label: "status".to_owned(),
             time_labels: vec!["modifiedAt".to_owned(), "createdAt".to_owned()],
+            object_label_selector: "app.kubernetes.io/managed-by=Helm".to_owned(),
         }
     }
 

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use chandler_core::digest::Digest;
 use chandler_tool::generated::tool::{
-    ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, Target, Values, values,
+    ApplyOptions, ApplyRequest, RemoveOptions, RemoveRequest, RollbackOptions, RollbackRequest, Target,
+    Values, values,
 };
 
 /// Timeout of an operation that is expected to succeed.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Annotation of a CRD with the effect of `replace_unsafe_crds`, if it is "true".
+pub const REPLACE_UNSAFE: &str = "chandler.dev/replace-unsafe-crds";
 
 /// Changes a request.
 pub trait RequestExt: Sized {
@@ -23,6 +27,20 @@ impl RequestExt for ApplyRequest {
     type Options = ApplyOptions;
 
     fn with(mut self, change: impl FnOnce(&mut ApplyOptions)) -> Self {
+        change(self.options.get_or_insert_default());
+        self
+    }
+
+    fn on(mut self, target: Target) -> Self {
+        self.target = Some(target);
+        self
+    }
+}
+
+impl RequestExt for RollbackRequest {
+    type Options = RollbackOptions;
+
+    fn with(mut self, change: impl FnOnce(&mut RollbackOptions)) -> Self {
         change(self.options.get_or_insert_default());
         self
     }

@@ -12,9 +12,9 @@ use chandler_tool::{
         tool::{
             ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest,
             DescribeResponse, Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent,
-            Package, PackageInfo, Release, ReleaseState, RemoveRequest, Step, StepKind, Target, Values,
-            canonicalize_response, inspect_response, observe_response, operation_event, operation_result,
-            package_tool_client::PackageToolClient,
+            Package, PackageInfo, Release, ReleaseState, RemoveRequest, RollbackRequest, Step, StepKind,
+            Target, Values, canonicalize_response, inspect_response, observe_response, operation_event,
+            operation_result, package_tool_client::PackageToolClient,
         },
     },
 };
@@ -134,18 +134,25 @@ impl Tool {
 
     pub async fn begin_apply(&self, request: ApplyRequest) -> Result<Running, CaseError> {
         let (mut client, guard) = self.client().await?;
-        let stream = answer("Apply", client.apply(request).await)?;
-        Ok(Running { stream, method: "Apply", steps: Vec::new(), end: None, unchanged: false, guard })
+        Ok(Running::new("Apply", answer("Apply", client.apply(request).await)?, guard))
+    }
+
+    pub async fn begin_rollback(&self, request: RollbackRequest) -> Result<Running, CaseError> {
+        let (mut client, guard) = self.client().await?;
+        Ok(Running::new("Rollback", answer("Rollback", client.rollback(request).await)?, guard))
     }
 
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
         let (mut client, guard) = self.client().await?;
-        let stream = answer("Remove", client.remove(request).await)?;
-        Ok(Running { stream, method: "Remove", steps: Vec::new(), end: None, unchanged: false, guard })
+        Ok(Running::new("Remove", answer("Remove", client.remove(request).await)?, guard))
     }
 
     pub async fn apply(&self, request: ApplyRequest) -> Result<Ended, CaseError> {
         self.begin_apply(request).await?.end().await
+    }
+
+    pub async fn rollback(&self, request: RollbackRequest) -> Result<Ended, CaseError> {
+        self.begin_rollback(request).await?.end().await
     }
 
     pub async fn remove(&self, request: RemoveRequest) -> Result<Ended, CaseError> {
@@ -159,6 +166,10 @@ impl Tool {
 }
 
 impl Running {
+    fn new(method: &'static str, stream: Streaming<OperationEvent>, guard: ProcessGuard) -> Self {
+        Self { stream, method, steps: Vec::new(), end: None, unchanged: false, guard }
+    }
+
     /// Returns the ID of the process that runs it.
     pub fn pid(&self) -> u32 {
         self.guard.pid()

@@ -14,6 +14,7 @@ mod packages;
 mod process;
 mod reach;
 mod records;
+mod rollback;
 mod templates;
 mod values;
 mod waiting;
@@ -30,6 +31,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         marks::CASES,
         waiting::CASES,
         ownership::CASES,
+        rollback::CASES,
         apis::CASES,
         bundles::CASES,
         crash::CASES,

@@ -7,17 +7,20 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     naming,
     placement::PlacementKind,
+    policy::cycle_text,
     release::{Claimant, ReleaseKind},
 };
 use kube::{
-    ResourceExt as _,
+    Resource as _, ResourceExt as _,
+    api::{ApiResource, Preconditions},
     runtime::reflector::{ObjectRef, Store},
 };
 
 use crate::{
     metrics::ReleaseCounts,
+    policies::Policies,
     release,
-    routing::{ObjectKey, SharedIndex},
+    routing::{Dependency, ObjectKey, SharedIndex},
     status,
 };
 
@@ -72,6 +75,18 @@ impl<R: ReleaseKind> ReleaseCache<R> {
     }
 }
 
+/// A release object that is deleted before its Cluster, because its release owns resources outside of the cluster.
+#[derive(Clone, Debug)]
+pub struct RemovedFirst {
+    /// The name of its placement.
+    pub addon: String,
+    pub kind: &'static str,
+    pub resource: ApiResource,
+    pub name: String,
+    pub unchanged: Preconditions,
+    pub deleting: bool,
+}
+
 /// The placements and release objects of all kinds. Clones share the caches.
 #[derive(Clone)]
 pub struct AllKinds {
@@ -104,6 +119,22 @@ impl AllKinds {
         self.pairs.iter().map(|pair| pair.release_counts()).collect()
     }
 
+    /// Returns the release objects of a cluster that are deleted before it.
+    pub fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst> {
+        self.pairs.iter().flat_map(|pair| pair.removed_first(cluster)).collect()
+    }
+
+    /// Returns what the policy of a release's placement requires of others: the dependencies that are not ready, and the
+    /// placements that have to be removed first.
+    pub fn policy_order(&self, release: &ObjectKey) -> (Vec<String>, Vec<String>) {
+        let index = self.index.lock();
+        let (dependencies, dependents) = (index.dependencies(release), index.dependents(release));
+        drop(index);
+        let is_ready = |release: &ObjectKey| self.pairs.iter().any(|pair| pair.satisfies_dependents(release));
+        let unmet = dependencies.iter().filter(|dependency| !dependency.releases.iter().any(is_ready));
+        (unmet.map(unmet_text).collect(), dependents.iter().map(ToString::to_string).collect())
+    }
+
     /// Returns the add-ons of a cluster and whether they are ready.
     pub fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         self.pairs.iter().flat_map(|pair| pair.addons(cluster, labels)).collect()
@@ -116,35 +147,111 @@ pub trait PairCaches: Send + Sync {
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)>;
     fn release_counts(&self) -> ReleaseCounts;
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
+    fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst>;
+    /// Returns whether the releases that depend on this one may proceed. It is `false` for release objects of other kinds.
+    fn satisfies_dependents(&self, release: &ObjectKey) -> bool;
 }
 
-impl<P: PlacementKind> PairCaches for (Store<P>, ReleaseCache<P::Release>) {
+/// The placements of one kind, their release objects and their policies.
+pub struct PairCache<P: PlacementKind> {
+    pub placements: Store<P>,
+    pub releases: ReleaseCache<P::Release>,
+    pub policies: Policies,
+}
+
+impl<P: PlacementKind> PairCaches for PairCache<P> {
     fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
-        self.1.claiming(cluster, release).iter().map(|object| release::claimant(&**object)).collect()
+        self.releases.claiming(cluster, release).iter().map(|object| release::claimant(&**object)).collect()
     }
 
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
         let named = |release: Arc<P::Release>| Some((release.uid()?, release.desired().ok()?.release.name));
-        self.1.on_cluster(cluster).into_iter().filter_map(named).collect()
+        self.releases.on_cluster(cluster).into_iter().filter_map(named).collect()
     }
 
     fn release_counts(&self) -> ReleaseCounts {
-        ReleaseCounts::of(&self.1.store.state())
+        ReleaseCounts::of(&self.releases.store.state())
     }
 
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
-        let releases = self.1.on_cluster(cluster);
-        let selecting = self.0.state_filter(|placement| placement.selects(cluster, labels));
+        let releases = self.releases.on_cluster(cluster);
+        let selecting = self.placements.state_filter(|placement| placement.selects(cluster, labels));
         let unplaced = selecting.iter().map(|placement| placement.name_any()).filter(|name| {
             let owner = naming::label_value(name);
             !releases.iter().any(|release| release.labels().get(P::OWNER_LABEL) == Some(&owner))
         });
         let unplaced = unplaced.map(|name| Addon::not_ready(&name, NOT_INSTALLED));
-        releases.iter().map(|release| addon::<P>(release)).chain(unplaced).collect()
+        let placed =
+            |release: &Arc<P::Release>| Addon::of_release(&addon_name::<P>(release), release.readiness());
+        releases.iter().map(placed).chain(unplaced).collect()
+    }
+
+    fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst> {
+        let is_removed_first = |release: &Arc<P::Release>| {
+            let placement = placement_of(&self.placements, &**release);
+            let policy = placement.map(|placement| self.policies.of(&*placement)).unwrap_or_default();
+            release
+                .desired()
+                .is_ok_and(|desired| desired.with_policy(&policy.effective()).remove_with_cluster)
+        };
+        let releases = self.releases.on_cluster(cluster).into_iter().filter(is_removed_first);
+        releases
+            .map(|release| RemovedFirst {
+                addon: addon_name::<P>(&release),
+                kind: status::kind::<P::Release>(),
+                resource: ApiResource::erase::<P::Release>(&()),
+                name: release.name_any(),
+                unchanged: Preconditions { resource_version: release.resource_version(), uid: release.uid() },
+                deleting: release.meta().deletion_timestamp.is_some(),
+            })
+            .collect()
+    }
+
+    fn satisfies_dependents(&self, release: &ObjectKey) -> bool {
+        let is_own = release.kind == status::kind::<P::Release>();
+        let object = is_own.then(|| self.releases.by_reference(&release.reference())).flatten();
+        object.is_some_and(|object| object.satisfies_dependents())
     }
 }
 
-fn addon<P: PlacementKind>(release: &P::Release) -> Addon {
-    let name = release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any());
-    Addon::of_release(&name, release.readiness())
+/// Returns the placement of a release object.
+pub fn placement_of<P: PlacementKind>(placements: &Store<P>, release: &P::Release) -> Option<Arc<P>> {
+    let kind = P::kind(&());
+    let owner = release.owner_references().iter().find(|owner| owner.kind == kind)?;
+    placements.get(&ObjectRef::new(&owner.name).within(&release.namespace().unwrap_or_default()))
+}
+
+fn addon_name<P: PlacementKind>(release: &P::Release) -> String {
+    release.labels().get(P::OWNER_LABEL).cloned().unwrap_or_else(|| release.name_any())
+}
+
+/// Returns a dependency that is not ready, for users.
+fn unmet_text(dependency: &Dependency) -> String {
+    let placement = &dependency.placement;
+    match &dependency.cycle {
+        _ if !dependency.exists => format!("{placement}, which does not exist"),
+        Some(cycle) => format!("{placement}, which depends on it in turn ({})", cycle_text(cycle)),
+        None => placement.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::{PlacementName, PlacementReference};
+
+    use super::*;
+
+    #[test]
+    fn dependencies_that_are_not_ready_are_explained() {
+        let [hello, cni] = ["hello", "cni"]
+            .map(|name| PlacementReference { kind: PlacementName::HelmChartProxy, name: name.to_owned() });
+        let found = Dependency { placement: cni.clone(), exists: true, releases: Vec::new(), cycle: None };
+        assert_eq!(unmet_text(&found), "HelmChartProxy cni");
+        let missing = Dependency { exists: false, ..found.clone() };
+        assert_eq!(unmet_text(&missing), "HelmChartProxy cni, which does not exist");
+        let cycle = vec![hello, cni];
+        let text = cycle_text(&cycle);
+        let cyclic = unmet_text(&Dependency { cycle: Some(cycle), ..found });
+        assert_eq!(cyclic, format!("HelmChartProxy cni, which depends on it in turn ({text})"));
+    }
 }

@@ -26,6 +26,7 @@ use crate::{
     locks::Mutex,
     metrics::Metrics,
     operations::follow_memory,
+    policies::{Policies, PolicyWriters},
     queue::Trigger,
     references::References,
     release::NamedCatalogs,
@@ -36,12 +37,13 @@ use crate::{
     tasks::Tasks,
     templates::{Evaluations, Templates},
     tunnel::{TunnelControllers, TunnelOptions, TunnelQueues, Tunnels},
-    watch::{FirstList, Scope, watch},
+    watch::{FirstList, Scope, are_complete, watch},
 };
 
 /// The stores and queues of all controllers.
 pub struct Controllers {
     kinds: Kinds,
+    policies: PolicyWriters,
     extensions: ExtensionControllers,
     catalogs: CatalogControllers,
     sources: SourceControllers,
@@ -71,14 +73,15 @@ impl Controllers {
         metrics: &Metrics,
     ) -> (Self, Handles) {
         let index = Arc::new(Mutex::new(Index::new(&platform.namespace)));
-        let kinds = Kinds::new(metrics, &index);
+        let scopes = scope.clone().and_platform(&platform.namespace);
+        let (policies, policy_writers) = Policies::new(scopes.clone(), &platform.namespace);
+        let kinds = Kinds::new(metrics, &index, &policies);
         let labels = watch_filter.map(|filter| format!("{WATCH_FILTER_LABEL}={filter}"));
         let filtered = Scope { labels, ..scope.clone() };
         let (syncs, sync_queue) = SyncController::new(filtered.clone(), metrics);
         let filtered = filtered.and_platform(&platform.namespace);
         let (sources, source_queues) = SourceControllers::new(filtered.clone(), metrics);
         let (catalogs, catalog_queues) = CatalogControllers::new(filtered, packages.clone(), metrics);
-        let scopes = scope.clone().and_platform(&platform.namespace);
         let (cluster_trigger, cluster_queue) = Trigger::new(CLUSTER, metrics);
         let namespace = platform.namespace.clone();
         let (extensions, extension_queues) =
@@ -103,8 +106,18 @@ impl Controllers {
             tunnels: tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default(),
         };
         let clusters = Writer::new(clusters::resource());
-        let platform = namespace;
-        (Self { kinds, extensions, catalogs, sources, syncs, tunnels, clusters, platform }, handles)
+        let controllers = Self {
+            kinds,
+            policies: policy_writers,
+            extensions,
+            catalogs,
+            sources,
+            syncs,
+            tunnels,
+            clusters,
+            platform: namespace,
+        };
+        (controllers, handles)
     }
 
     /// Returns the kinds of placements and releases that the API server has to serve.
@@ -120,13 +133,15 @@ impl Controllers {
         changes: mpsc::UnboundedReceiver<InventoryChange>,
         ready: Arc<AtomicBool>,
     ) -> Result<(), StartupError> {
-        let Self { kinds, extensions, catalogs, sources, syncs, tunnels, clusters, platform } = self;
+        let Self { kinds, policies, extensions, catalogs, sources, syncs, tunnels, clusters, platform } =
+            self;
         let tunnel_cache = tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default();
         let mut tunnels = tunnels.map(|tunnels| tunnels.watch(&shared));
         let catalog_cache = catalogs.catalogs();
         let sources = sources.start(tasks, &shared, &platform);
         catalogs.start(tasks, &shared, &sources);
         let Kinds { controllers, instances } = kinds;
+        let mut policies = policies.watch(&shared);
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
         let cluster_cache = Clusters::new(clusters.as_reader());
@@ -138,7 +153,8 @@ impl Controllers {
                 return Err(StartupError::WatchEnded);
             }
         }
-        let complete = extensions.is_complete().await
+        let complete = are_complete(&mut policies).await
+            && extensions.is_complete().await
             && catalog_cache.wait_until_listed().await
             && sources.wait_until_listed().await
             && syncs.is_complete().await

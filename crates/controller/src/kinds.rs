@@ -15,6 +15,7 @@ use crate::{
     metrics::Metrics,
     pair::{KindController, Pair},
     placement::Compose,
+    policies::Policies,
     routing::{PairQueues, SharedIndex},
     run::{ManagementCaches, Shared},
     templates::Templates,
@@ -42,9 +43,10 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    pub fn new(metrics: &Metrics, index: &SharedIndex) -> Self {
-        let (helm_chart_proxies, helm_chart_proxy_ends) = Pair::<HelmChartProxy>::new(metrics, index);
-        let (instances, instance_ends) = Pair::<ExtensionInstance>::new(metrics, index);
+    pub fn new(metrics: &Metrics, index: &SharedIndex, policies: &Policies) -> Self {
+        let (helm_chart_proxies, helm_chart_proxy_ends) =
+            Pair::<HelmChartProxy>::new(metrics, index, policies);
+        let (instances, instance_ends) = Pair::<ExtensionInstance>::new(metrics, index, policies);
         let controllers: Vec<Box<dyn KindController>> = vec![
             Box::new((helm_chart_proxies, helm_chart_proxy_ends)),
             Box::new((instances.clone(), instance_ends)),

@@ -23,6 +23,7 @@ mod overwrite;
 mod pair;
 mod parameters;
 mod placement;
+mod policies;
 mod queue;
 mod references;
 mod release;

@@ -33,6 +33,7 @@ pub struct Metrics {
     leader: Gauge,
     releases: Family<StateLabels, Gauge>,
     failing: Family<CategoryLabels, Gauge>,
+    unhealthy: Family<KindLabels, Gauge>,
     failures: Family<CategoryLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
     durations: Histograms,
@@ -148,6 +149,11 @@ impl Metrics {
             failing: to.add(
                 "releases_failing",
                 "Release objects with an unresolved failure, by kind and category",
+                Family::default(),
+            ),
+            unhealthy: to.add(
+                "unhealthy_releases",
+                "Release objects with the condition Healthy False: an object of the release is missing or not healthy",
                 Family::default(),
             ),
             failures: to.add(

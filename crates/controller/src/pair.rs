@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
-use chandler_core::placement::PlacementKind;
+use chandler_core::{placement::PlacementKind, policy::PolicyState, release::replaces_unsafe_crds};
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
     ResourceExt as _,
@@ -14,11 +14,13 @@ use kube::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    caches::{PairCaches, ReleaseCache},
+    caches::{PairCache, PairCaches, ReleaseCache, placement_of},
+    clusters::Clusters,
     kinds::{ComposeServices, ManagedKind},
     locks::Mutex,
     metrics::Metrics,
     placement::{self, Compose, PlacementContext, PlacementQueue, RecentWrites},
+    policies::Policies,
     queue::{self, Queue, Trigger},
     release::{self, IsOurs, PlacementState, PlacementStateOf, ReleaseContext},
     routing::{PairQueues, SharedIndex},
@@ -33,6 +35,7 @@ pub struct Pair<P: PlacementKind> {
     placements: Store<P>,
     releases: Store<P::Release>,
     cache: ReleaseCache<P::Release>,
+    policies: Policies,
     placement_queue: PlacementQueue<P>,
     release_queue: Trigger<P::Release>,
 }
@@ -51,6 +54,7 @@ impl<P: PlacementKind> Clone for Pair<P> {
             placements: self.placements.clone(),
             releases: self.releases.clone(),
             cache: self.cache.clone(),
+            policies: self.policies.clone(),
             placement_queue: self.placement_queue.clone(),
             release_queue: self.release_queue.clone(),
         }
@@ -63,7 +67,7 @@ where
     P::Release: kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// Creates empty stores and queues.
-    pub fn new(metrics: &Metrics, index: &SharedIndex) -> (Self, PairEnds<P>) {
+    pub fn new(metrics: &Metrics, index: &SharedIndex, policies: &Policies) -> (Self, PairEnds<P>) {
         metrics.placement_kind(status::kind::<P>());
         let (placement_writer, release_writer) = (Writer::new(()), Writer::new(()));
         let (placement_trigger, queued_placements) = Trigger::new(status::kind::<P>(), metrics);
@@ -73,6 +77,7 @@ where
             placements: placement_writer.as_reader(),
             cache: ReleaseCache::new(index.clone(), releases.clone()),
             releases,
+            policies: policies.clone(),
             placement_queue: PlacementQueue::new(placement_trigger),
             release_queue,
         };
@@ -84,7 +89,11 @@ where
     }
 
     fn caches(&self) -> Box<dyn PairCaches> {
-        Box::new((self.placements.clone(), self.cache.clone()))
+        Box::new(PairCache {
+            placements: self.placements.clone(),
+            releases: self.cache.clone(),
+            policies: self.policies.clone(),
+        })
     }
 
     pub fn placements(&self) -> Store<P> {
@@ -223,6 +232,7 @@ fn release_context<P: PlacementKind>(
 ) -> ReleaseContext<P::Release> {
     let shared = shared.clone();
     let ManagementCaches { clusters, references, catalogs, source_packages, tunnels: _ } = caches.clone();
+    let placement_state = placement_state(pair, clusters.clone(), written.clone());
     ReleaseContext {
         secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
         client: shared.client,
@@ -239,8 +249,9 @@ fn release_context<P: PlacementKind>(
         metrics: shared.metrics,
         queue: pair.release_queue.clone(),
         poll_interval: shared.poll_interval,
+        health: shared.health,
         is_ours: ownership(shared.watch_filter, pair.placements.clone()),
-        placement_state: placement_state(pair, written.clone()),
+        placement_state,
         republished: Mutex::new(HashSet::new()),
     }
 }
@@ -263,21 +274,29 @@ fn ownership<P: PlacementKind>(filter: Option<String>, placements: Store<P>) -> 
 /// Returns the lookup of the state of a release object's placement.
 fn placement_state<P: PlacementKind>(
     pair: &Pair<P>,
+    clusters: Clusters,
     written: Arc<RecentWrites<P, P::Release>>,
 ) -> PlacementStateOf<P::Release> {
-    let (kind, placements, queue) = (P::kind(&()), pair.placements.clone(), pair.placement_queue.clone());
+    let Pair { placements, placement_queue, policies, .. } = pair.clone();
     Box::new(move |release| {
-        let owner = release.owner_references().iter().find(|owner| owner.kind == kind);
-        let namespace = release.namespace().unwrap_or_default();
-        let reference = owner.map(|owner| ObjectRef::new(&owner.name).within(&namespace));
-        let placement = reference.and_then(|reference| placements.get(&reference));
-        let Some(placement) = placement else { return PlacementState::NONE };
+        let Some(placement) = placement_of(&placements, release) else { return PlacementState::default() };
+        let deleting = placement.meta().deletion_timestamp.is_some();
+        let cluster = P::cluster_of(release).and_then(|key| Some((clusters.get(&key)?, key)));
         PlacementState {
             paused: status::is_paused(&*placement),
             // A placement that is being deleted changes its release objects no more.
-            is_applied: placement.meta().deletion_timestamp.is_some()
-                || queue.is_applied(&placement)
+            is_applied: deleting
+                || placement_queue.is_applied(&placement)
                     && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
+            suspended: status::is_suspended(&*placement),
+            is_unselected: !deleting
+                && cluster.is_some_and(|(cluster, key)| !placement.selects(&key, cluster.labels())),
+            replace_unsafe_crds: replaces_unsafe_crds(&*placement),
+            policy: match policies.of(&*placement) {
+                // Users delete a placement together with its policy.
+                PolicyState::Missing(_) if deleting => PolicyState::None,
+                state => state,
+            },
         }
     })
 }

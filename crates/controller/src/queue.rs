@@ -180,11 +180,16 @@ fn report(kind: &'static str, (namespace, name): &ObjectName, error: &ReconcileE
 
 /// Requeues an object for the next resync.
 pub fn resync(object: &impl kube::ResourceExt) -> Action {
-    Action::requeue(RESYNC.mul_f64(0.9 + 0.2 * jitter(&object.uid().unwrap_or_default())))
+    Action::requeue(until_resync(object))
 }
 
-/// Requeues an object for a point in time.
-pub fn at(time: Timestamp) -> Action {
+/// Returns the time until the next resync of an object.
+pub fn until_resync(object: &impl kube::ResourceExt) -> Duration {
+    RESYNC.mul_f64(0.9 + 0.2 * jitter(&object.uid().unwrap_or_default()))
+}
+
+/// Returns how long to wait for a point in time, so that it has passed then.
+pub fn until(time: Timestamp) -> Duration {
     let wait = Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default();
-    Action::requeue(wait + Duration::from_millis(10))
+    wait + Duration::from_millis(10)
 }

@@ -5,6 +5,7 @@ mod grants;
 mod inputs;
 mod kubernetes;
 mod operate;
+mod placement_state;
 mod reconcile_state;
 mod reconciler;
 mod secrets;
@@ -12,7 +13,7 @@ mod secrets;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 pub use catalogs::{CatalogFolder, NamedCatalogs};
-use chandler_core::release::{Claimant, ReleaseKind};
+use chandler_core::release::{Claimant, Desired, ReleaseKind};
 use chandler_source::Packages;
 use chandler_tool::Tools;
 use chandler_workload::Connections;
@@ -22,6 +23,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 pub use operate::{Done, Outcome};
+pub use placement_state::PlacementState;
 pub use reconcile_state::ReconcileStates;
 pub use secrets::Secrets;
 
@@ -44,19 +46,6 @@ pub type IsOurs<R> = Box<dyn Fn(&R) -> bool + Send + Sync>;
 /// Returns the state of the placement of a release object.
 pub type PlacementStateOf<R> = Box<dyn Fn(&R) -> PlacementState + Send + Sync>;
 
-/// The state of a placement, as far as its release objects depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlacementState {
-    pub paused: bool,
-    /// Whether its release objects reflect its current spec.
-    pub is_applied: bool,
-}
-
-impl PlacementState {
-    /// The state for a release object without a placement.
-    pub const NONE: Self = Self { paused: false, is_applied: true };
-}
-
 /// The parts of the manager that the reconciler of release objects uses.
 pub struct ReleaseContext<R: ReleaseKind> {
     pub client: Client,
@@ -75,6 +64,8 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub queue: Trigger<R>,
     /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
+    /// Whether the health of releases is observed, unless a policy turns it off.
+    pub health: bool,
     pub is_ours: IsOurs<R>,
     pub placement_state: PlacementStateOf<R>,
     /// Warnings already sent about versions that were published again with other content.
@@ -124,11 +115,12 @@ impl ReleaseCaches {
         let uid = deleted.uid().unwrap_or_default();
         self.reconcile_states.remove(&uid);
         self.operations.forget(&uid);
-        if let Ok(desired) = deleted.desired()
-            && !all_kinds.uses(&desired.cluster)
-        {
-            self.connections.close(&desired.cluster);
-            self.operations.forget_cluster(&desired.cluster);
+        let Ok(Desired { cluster, release, .. }) = deleted.desired() else { return };
+        if !all_kinds.uses(&cluster) {
+            self.connections.close(&cluster);
+            self.operations.forget_cluster(&cluster);
+        } else if all_kinds.claimants(&cluster, &release).is_empty() {
+            self.connections.forget(&cluster, &release);
         }
     }
 }

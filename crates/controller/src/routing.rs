@@ -13,7 +13,7 @@ mod tests;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use chandler_api::{
-    extensions::{Extension, ExtensionCatalog, Reference, Source, SyncObject},
+    extensions::{AddonPolicy, Extension, ExtensionCatalog, Reference, Source, SyncObject},
     tunnel::ClusterTunnel,
 };
 use chandler_core::{
@@ -25,7 +25,7 @@ use kube::{Resource, ResourceExt as _, api::DynamicObject, runtime::reflector::O
 
 pub use self::{
     facts::Revision,
-    index::Index,
+    index::{Dependency, Index},
     queues::{PairQueues, Queues, ScopedQueue},
 };
 use crate::{fleet::FleetQueues, locks::Mutex, status, watch::Change};
@@ -114,6 +114,14 @@ impl Router {
         self.route(|index| match change {
             Change::Applied(_) => index.on_release(&release),
             Change::Deleted(_) => index.on_release_deleted(&release),
+        });
+    }
+
+    pub fn on_policy(&self, change: &Change<'_, AddonPolicy>) {
+        let policy = facts::Policy::of(change.object());
+        self.route(|index| match change {
+            Change::Applied(_) => index.on_policy(&policy),
+            Change::Deleted(_) => index.on_policy_deleted(&policy),
         });
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use chandler_api::{
-    extensions::{Extension, ExtensionCatalog, Source, SyncObject},
+    extensions::{AddonPolicy, Extension, ExtensionCatalog, Source, SyncObject},
     tunnel::ClusterTunnel,
 };
 use chandler_core::{
@@ -73,6 +73,8 @@ pub struct Options {
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
+    /// Whether the health of releases is observed, unless a policy turns it off. `false` overrides policies.
+    pub health: bool,
     /// How often releases without a version poll for a newer one.
     pub poll_interval: Duration,
     /// Shorter intervals of Sources are treated like this one.
@@ -121,6 +123,7 @@ pub struct Shared {
     pub template_service: TemplateService,
     pub events: Events,
     pub metrics: Metrics,
+    pub health: bool,
     pub poll_interval: Duration,
     pub source_min_interval: Duration,
     pub parameters_interval: Duration,
@@ -165,6 +168,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         mut sources,
         address,
         limits,
+        health,
         poll_interval,
         source_min_interval,
         platform_namespace,
@@ -216,6 +220,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         client,
         scope,
         watch_filter,
+        health,
         poll_interval,
         source_min_interval,
         parameters_interval,
@@ -348,6 +353,7 @@ async fn check_served(
         ApiResource::erase::<ExtensionCatalog>(&()),
         ApiResource::erase::<Source>(&()),
         ApiResource::erase::<SyncObject>(&()),
+        ApiResource::erase::<AddonPolicy>(&()),
         clusters::resource(),
     ];
     let tunnels = tunnels.then(|| ApiResource::erase::<ClusterTunnel>(&()));

@@ -74,6 +74,17 @@ impl FirstList {
     }
 }
 
+/// Waits until the handlers of all these watches have been called for their first lists. Returns `false` if a watch has ended
+/// before that.
+pub async fn are_complete(lists: &mut [FirstList]) -> bool {
+    for list in lists {
+        if !list.is_complete().await {
+            return false;
+        }
+    }
+    true
+}
+
 /// Waits until the first lists of watches are in their stores. Returns `false` if a watch has ended before that.
 pub async fn are_listed<K>(stores: &[Store<K>]) -> bool
 where

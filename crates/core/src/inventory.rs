@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use chandler_api::extensions::ROLLED_BACK_LABEL;
 use jiff::Timestamp;
 
-use crate::{digest::InputMark, identity::ReleaseId};
+use crate::{
+    digest::{InputDigest, InputMark},
+    identity::ReleaseId,
+};
 
 /// Where a package tool records its releases on a workload cluster. Each revision of a release is one object in the
 /// release's namespace.
@@ -23,6 +27,8 @@ pub struct ReleaseRecords {
     pub status_label: String,
     /// Keys of labels with the time of the last change. The first that exists counts.
     pub time_labels: Vec<String>,
+    /// Selects the objects of all releases, for watches of their health. Empty if the tool does not label them.
+    pub object_selector: String,
 }
 
 impl ReleaseRecords {
@@ -31,16 +37,18 @@ impl ReleaseRecords {
         let name = labels.get(&self.release_label)?;
         let revision = labels.get(&self.revision_label)?.parse().ok()?;
         let status = ReleaseStatus::parse(labels.get(&self.status_label)?);
-        let mark = labels
-            .get(InputMark::LABEL)
-            .and_then(|text| InputMark::parse(text))
-            .filter(|mark| mark.revision == revision);
+        let mark = |label| {
+            let mark = labels.get(label).and_then(|text: &String| InputMark::parse(text));
+            mark.filter(|mark| mark.revision == revision)
+        };
+        let rolled_back = mark(ROLLED_BACK_LABEL).map(|mark| mark.digest);
         let updated = self
             .time_labels
             .iter()
             .find_map(|key| labels.get(key)?.parse::<i64>().ok())
             .and_then(|seconds| Timestamp::from_second(seconds).ok());
-        let seen = RevisionState { revision, status, mark, updated };
+        let mark = mark(InputMark::LABEL);
+        let seen = RevisionState { revision, status, mark, rolled_back, updated };
         Some(StoredRevision { release: ReleaseId::new(namespace, name), seen })
     }
 
@@ -101,6 +109,8 @@ pub struct RevisionState {
     pub status: ReleaseStatus,
     /// The inputs of this revision. `None` if another client created it.
     pub mark: Option<InputMark>,
+    /// The inputs that had failed before a rollback created this revision.
+    pub rolled_back: Option<InputDigest>,
     /// When the revision was stored last.
     pub updated: Option<Timestamp>,
 }
@@ -142,6 +152,16 @@ impl ReleaseInventory {
     /// All stored revisions of a release.
     pub fn revisions(&self, release: &ReleaseId) -> Option<&BTreeMap<u32, RevisionState>> {
         self.releases.get(release)
+    }
+
+    /// Returns the revision that a rollback restores after these inputs have failed: the last one before the newest that was
+    /// deployed and that Chandler created from other inputs.
+    pub fn rollback_target(&self, release: &ReleaseId, failed: &InputDigest) -> Option<&RevisionState> {
+        let mut earlier = self.revisions(release)?.values().rev().skip(1);
+        earlier.find(|seen| {
+            matches!(seen.status, ReleaseStatus::Deployed | ReleaseStatus::Superseded)
+                && seen.mark.as_ref().is_some_and(|mark| mark.digest != *failed)
+        })
     }
 }
 
@@ -205,6 +225,7 @@ mod tests {
             revision_label: text("version"),
             status_label: text("status"),
             time_labels: vec![text("modifiedAt"), text("createdAt")],
+            object_selector: text("app.kubernetes.io/managed-by=Helm"),
         }
     }
 
@@ -237,9 +258,58 @@ mod tests {
     }
 
     #[test]
+    fn the_inputs_before_a_rollback_count_only_for_the_revision_that_it_created() {
+        let mark = format!("{}.3", "b".repeat(40));
+        let rolled_back = |version: &str| {
+            let mut labels = labels(version, "deployed", None);
+            labels.insert(ROLLED_BACK_LABEL.to_owned(), mark.clone());
+            records().revision("default", &labels).unwrap().seen.rolled_back
+        };
+        assert_eq!(rolled_back("3"), InputDigest::parse(&"b".repeat(40)));
+        assert_eq!(rolled_back("4"), None, "Helm copies labels to the next revision");
+    }
+
+    #[test]
+    fn a_rollback_restores_the_last_deployed_revision_of_other_inputs() {
+        let revisions = |rows: &[(u32, &str, Option<char>)]| {
+            let mut inventory = ReleaseInventory::default();
+            for (revision, status, letter) in rows {
+                let mark = letter.map(|letter| format!("{}.{revision}", letter.to_string().repeat(40)));
+                let labels = labels(&revision.to_string(), status, mark.as_deref());
+                inventory.store(records().revision("default", &labels).unwrap());
+            }
+            let failed = InputDigest::parse(&"b".repeat(40)).unwrap();
+            let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);
+            target.map(|seen| seen.revision)
+        };
+        let rows: [(&[(u32, &str, Option<char>)], Option<u32>); 8] = [
+            (&[], None),
+            (&[(1, "failed", Some('b'))], None),
+            (&[(1, "deployed", Some('a'))], None),
+            (&[(1, "deployed", Some('a')), (2, "failed", Some('b'))], Some(1)),
+            (&[(1, "superseded", Some('c')), (2, "deployed", Some('a')), (3, "failed", Some('b'))], Some(2)),
+            (&[(1, "deployed", None), (2, "failed", Some('b'))], None),
+            (
+                &[(1, "superseded", Some('a')), (2, "superseded", Some('b')), (3, "failed", Some('b'))],
+                Some(1),
+            ),
+            (&[(1, "failed", Some('a')), (2, "failed", Some('b'))], None),
+        ];
+        for (stored, expected) in rows {
+            assert_eq!(revisions(stored), expected, "{stored:?}");
+        }
+    }
+
+    #[test]
     fn our_own_operation_is_believed_until_the_watch_caught_up() {
         let [now, until, late] = [1, 5, 5].map(|s| Timestamp::from_second(s).unwrap());
-        let seen = |revision, status| RevisionState { revision, status, mark: None, updated: None };
+        let seen = |revision, status| RevisionState {
+            revision,
+            status,
+            mark: None,
+            rolled_back: None,
+            updated: None,
+        };
         let (pending, done) = (seen(2, ReleaseStatus::PendingUpgrade), seen(2, ReleaseStatus::Deployed));
         let newer = seen(3, ReleaseStatus::Deployed);
         let applied = Expectation { seen: Some(done.clone()), until };

@@ -3,6 +3,7 @@
 mod addon_release;
 mod claim;
 mod desired;
+mod failures;
 mod helm_release_proxy;
 mod history;
 mod kind;
@@ -15,8 +16,9 @@ mod tool;
 pub use claim::{Claimant, Collision};
 pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, SourceFolder,
-    Strategy, VALUES_KEY, Values, ValuesReuse,
+    Strategy, VALUES_KEY, Values, ValuesReuse, replaces_unsafe_crds,
 };
+pub use failures::{past_failure, record_failure};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
 pub use kind::ReleaseKind;

@@ -28,6 +28,7 @@ pub mod management_cluster;
 pub mod manager;
 pub mod oci;
 pub mod packaging;
+pub mod policies;
 pub mod programs;
 pub mod self_hosted;
 pub mod service;

@@ -134,6 +134,17 @@ impl World {
 
     /// Applies a HelmChartProxy for a chart of the test's repository; `fields` replaces fields of its spec.
     pub async fn apply_placement(&self, name: &str, chart: &str, fields: Value) {
+        self.apply_annotated_placement(name, chart, json!({}), fields).await;
+    }
+
+    /// Like [`Self::apply_placement`], with annotations from the beginning.
+    pub async fn apply_annotated_placement(
+        &self,
+        name: &str,
+        chart: &str,
+        annotations: Value,
+        fields: Value,
+    ) {
         let mut spec = json!({
             "clusterSelector": {"matchLabels": {"fleet": "test"}}, "repoURL": self.repository.url(),
             "chartName": chart, "version": "1.0.0", "releaseName": name, "namespace": "default",
@@ -146,7 +157,7 @@ impl World {
         }
         self.apply(&json!({
             "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
-            "metadata": {"name": name, "namespace": self.namespace}, "spec": spec,
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": annotations}, "spec": spec,
         }))
         .await;
     }

@@ -92,8 +92,8 @@ impl ClusterctlMove<'_> {
     }
 
     /// Returns the objects of the namespace in the order of their creation, owners first: the Secrets and Clusters with
-    /// these names, all ExtensionCatalogs, Extensions, HelmChartProxies and ExtensionInstances, the kubeconfigs of the
-    /// Clusters, every SandboxControlPlane, and all HelmReleaseProxies and AddonReleases.
+    /// these names, all ExtensionCatalogs, Extensions, AddonPolicies, HelmChartProxies and ExtensionInstances, the
+    /// kubeconfigs of the Clusters, every SandboxControlPlane, and all HelmReleaseProxies and AddonReleases.
     pub async fn graph(&self, secrets: &[&str], clusters: &[&str]) -> Result<Vec<Node>, Error> {
         let cluster_id = |name: &str| ObjectId::new(CAPI, "Cluster", name);
         let mut nodes = Vec::new();
@@ -106,6 +106,7 @@ impl ClusterctlMove<'_> {
         for (api_version, kind) in [
             (EXTENSIONS, "ExtensionCatalog"),
             (EXTENSIONS, "Extension"),
+            (EXTENSIONS, "AddonPolicy"),
             (ADDONS, "HelmChartProxy"),
             (EXTENSIONS, "ExtensionInstance"),
         ] {

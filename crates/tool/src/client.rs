@@ -1,10 +1,6 @@
 //! The client of a package tool, in Chandler's own types.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use chandler_api::status::ObjectRecords;
 use chandler_core::{
@@ -13,7 +9,7 @@ use chandler_core::{
     identity::{ReleaseId, ToolId},
     inventory::{ReleaseRecords, ReleaseStatus, RevisionState},
     package_format::PackageFormat,
-    release::{ApplyKind, ExecutionOptions, RenderingOptions},
+    release::ExecutionOptions,
     target::Target,
 };
 use chandler_telemetry::{RequestCount, RequestCounter, trace};
@@ -25,6 +21,7 @@ use crate::{
     convert,
     description_cache::DescriptionCache,
     generated::tool::{self as proto, package_tool_client::PackageToolClient},
+    order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
     supervisor::{ProcessGuard, Service, Supervisor},
 };
 
@@ -37,38 +34,6 @@ const GRACE: Duration = Duration::from_secs(90);
 /// How long the last event of an operation that was stopped may take.
 const LAST_EVENT: Duration = Duration::from_secs(10);
 
-/// A package on the local disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackageFile {
-    pub path: PathBuf,
-    pub digest: Digest,
-    pub format: PackageFormat,
-}
-
-/// An install or upgrade to run.
-#[derive(Clone, Debug)]
-pub struct ApplyOrder {
-    pub operation_id: String,
-    pub target: Target,
-    pub release: ReleaseId,
-    pub package: PackageFile,
-    pub values: String,
-    pub kind: ApplyKind,
-    pub inputs: InputDigest,
-    pub rendering: RenderingOptions,
-    pub execution: ExecutionOptions,
-}
-
-/// A removal to run.
-#[derive(Clone, Debug)]
-pub struct RemoveOrder {
-    pub operation_id: String,
-    pub target: Target,
-    pub release: ReleaseId,
-    pub rendering: RenderingOptions,
-    pub execution: ExecutionOptions,
-}
-
 /// A release as the tool reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseDetails {
@@ -80,6 +45,8 @@ pub struct ReleaseDetails {
     pub values: Option<Digest>,
     /// `None` means that Chandler did not make this revision.
     pub inputs: Option<InputDigest>,
+    /// The inputs that had failed before a rollback created this revision.
+    pub rolled_back: Option<InputDigest>,
     pub inventory: ObjectRecords,
     pub description: String,
 }
@@ -89,15 +56,21 @@ impl ReleaseDetails {
     /// back to an older revision, which has other inputs.
     pub fn seen(&self) -> RevisionState {
         let mark = self.inputs.clone().map(|digest| InputMark { digest, revision: self.revision });
-        RevisionState { revision: self.revision, status: self.status, mark, updated: None }
+        RevisionState {
+            revision: self.revision,
+            status: self.status,
+            mark,
+            rolled_back: self.rolled_back.clone(),
+            updated: None,
+        }
     }
 }
 
-/// The result of an install or upgrade.
+/// The result of an install, upgrade or rollback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub details: ReleaseDetails,
-    /// The newest revision was deployed with these inputs before, and the tool changed nothing.
+    /// The newest revision was deployed with these inputs before, and the tool created none.
     pub unchanged: bool,
 }
 
@@ -279,6 +252,22 @@ impl PackageTool {
         convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
+    /// Restores an earlier revision, unless the newest revision is deployed after the same rollback. When `cancel` fires,
+    /// returns after the tool has stopped touching the cluster.
+    pub async fn rollback(
+        &self,
+        order: RollbackOrder,
+        cancel: &CancellationToken,
+        on_step: impl FnMut(StepReport),
+    ) -> Result<Applied, OperationFailure> {
+        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
+        let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
+        let mut client = client(&guard);
+        let opened = client.rollback(traced(convert::rollback(order))).await.map_err(transport)?;
+        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        convert::applied(result).ok_or_else(|| broken("Rollback").into())
+    }
+
     /// Removes a release. When `cancel` fires, returns after the tool has stopped touching the cluster.
     pub async fn remove(
         &self,
@@ -429,6 +418,7 @@ mod tests {
             package_version: "1.0.0".to_owned(),
             values: None,
             inputs,
+            rolled_back: None,
             inventory: ObjectRecords::default(),
             description: String::new(),
         };

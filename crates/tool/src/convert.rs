@@ -2,19 +2,23 @@
 
 use std::time::Duration;
 
-use chandler_api::status::ObjectRecord;
+use chandler_api::{
+    extensions::{CrdsPolicy, FieldConflicts},
+    status::ObjectRecord,
+};
 use chandler_core::{
     digest::{Digest, InputDigest},
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseRecords, ReleaseStatus},
-    release::{ApplyKind, RenderingOptions, ValuesReuse},
+    release::{ApplyKind, ValuesReuse},
     target::{Target, TargetAuth, TargetProxy},
 };
 
 use crate::{
-    client::{Applied, ApplyOrder, PackageFile, ReleaseDetails, RemoveOrder, StepReport},
+    client::{Applied, ReleaseDetails, StepReport},
     generated::tool as proto,
+    order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
 };
 
 pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
@@ -46,7 +50,7 @@ pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
             wait_for_jobs: execution.wait_for_jobs,
             atomic: execution.atomic,
             disable_hooks: rendering.disable_hooks,
-            crds: crd_policy(&rendering).into(),
+            crds: crd_policy(rendering.skip_crds, execution.crds).into(),
             take_ownership: execution.take_ownership,
             method: proto::ApplyMethod::PreferServerSide.into(),
             force_conflicts: false,
@@ -59,9 +63,43 @@ pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
             skip_schema_validation: false,
             timeout: duration(execution.timeout),
             description: String::new(),
+            field_conflicts: field_conflicts(execution.conflicts).into(),
+            replace_unsafe_crds: execution.replace_unsafe_crds,
         }),
         input_digest: inputs.to_string(),
         recover: kind == ApplyKind::Recover,
+    }
+}
+
+pub fn rollback(order: RollbackOrder) -> proto::RollbackRequest {
+    let RollbackOrder {
+        operation_id,
+        target: to,
+        release: id,
+        revision,
+        inputs,
+        rolled_back,
+        rendering,
+        execution,
+    } = order;
+    proto::RollbackRequest {
+        operation_id,
+        target: Some(target(&to)),
+        release: Some(release(&id)),
+        revision,
+        options: Some(proto::RollbackOptions {
+            wait: execution.wait,
+            wait_for_jobs: execution.wait_for_jobs,
+            disable_hooks: rendering.disable_hooks,
+            max_history: execution.max_history,
+            timeout: duration(execution.timeout),
+            field_conflicts: field_conflicts(execution.conflicts).into(),
+            force: execution.force,
+        }),
+        input_digest: inputs.to_string(),
+        rolled_back_digest: rolled_back.to_string(),
+        // A revision is rolled back after it has failed or was interrupted.
+        recover: true,
     }
 }
 
@@ -147,6 +185,7 @@ pub fn details(state: proto::ReleaseState) -> ReleaseDetails {
         package_version: state.package_version,
         values: Digest::parse(&state.values_digest),
         inputs: InputDigest::parse(&state.input_digest),
+        rolled_back: InputDigest::parse(&state.rolled_back_digest),
         inventory: state.inventory.into_iter().map(object).collect(),
         description: state.description,
     }
@@ -163,6 +202,7 @@ pub fn records(records: proto::ReleaseRecords) -> ReleaseRecords {
         revision_label: records.revision_label,
         status_label: records.status_label,
         time_labels: records.time_labels,
+        object_selector: records.object_label_selector,
     }
 }
 
@@ -214,8 +254,20 @@ fn status(status: proto::ReleaseStatus) -> ReleaseStatus {
     }
 }
 
-fn crd_policy(rendering: &RenderingOptions) -> proto::CrdPolicy {
-    if rendering.skip_crds { proto::CrdPolicy::Skip } else { proto::CrdPolicy::Unspecified }
+fn crd_policy(skip: bool, policy: CrdsPolicy) -> proto::CrdPolicy {
+    match if skip { CrdsPolicy::Skip } else { policy } {
+        CrdsPolicy::Skip => proto::CrdPolicy::Skip,
+        CrdsPolicy::Create => proto::CrdPolicy::Unspecified,
+        CrdsPolicy::CreateReplace => proto::CrdPolicy::CreateReplace,
+    }
+}
+
+fn field_conflicts(conflicts: FieldConflicts) -> proto::FieldConflicts {
+    match conflicts {
+        FieldConflicts::Fail => proto::FieldConflicts::Fail,
+        FieldConflicts::Force => proto::FieldConflicts::Force,
+        FieldConflicts::IgnoreFields => proto::FieldConflicts::IgnoreFields,
+    }
 }
 
 fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {

@@ -4,6 +4,7 @@ mod build;
 mod client;
 mod convert;
 mod description_cache;
+mod order;
 mod supervisor;
 mod template;
 mod tools;
@@ -28,11 +29,9 @@ pub mod generated {
 
 pub use build::{BuildInput, BuiltObject};
 pub use chandler_core::release::ApplyKind;
-pub use client::{
-    Applied, ApplyOrder, OperationFailure, PackageFile, PackageTool, ReleaseDetails, RemoveOrder, StepReport,
-    ToolDescription,
-};
+pub use client::{Applied, OperationFailure, PackageTool, ReleaseDetails, StepReport, ToolDescription};
 pub use convert::target as target_message;
+pub use order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder};
 pub use supervisor::{ProcessGuard, Service, Supervisor, SupervisorConfig, ToolError};
 pub use template::{RenderFailure, TemplateService};
 pub use tools::Tools;

@@ -114,6 +114,7 @@ mod tests {
             revision_label: String::new(),
             status_label: String::new(),
             time_labels: Vec::new(),
+            object_selector: String::new(),
         };
         Arc::new(ToolDescription {
             name: name.to_owned(),

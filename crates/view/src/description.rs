@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
 pub use self::resource_argument::{FoundResource, ResourceArgument};
-use crate::fleet::{Fleet, ObjectName, Placement, Release, State, next_step};
+use crate::fleet::{Fleet, Health, ObjectName, Placement, Release, State, next_step};
 
 /// The object to describe cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("unknown kind `{kind}`: use hcp, instance, hrp, ar or release before the `/`")]
+    #[error("unknown kind `{kind}`: use hcp, exti, hrp, ar or release before the `/`")]
     UnknownKind { kind: String },
     #[error(
         "`{name}` not found in namespace {namespace}; list all add-ons with `chandler get --all-namespaces`"
@@ -43,6 +43,12 @@ pub struct PlacementView {
     pub package: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The AddonPolicy, as `NAME` or `platform/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Whether its own annotation suspends it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_clusters: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +80,12 @@ pub struct ReleaseView {
     /// Helm's status of the release.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
+    /// The health of its objects. Unset if they are not watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Whether its own annotation suspends it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Time>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -95,25 +107,20 @@ pub struct ReleaseView {
 impl Description {
     /// Describes a placement and its releases. If a cluster is given, only the releases on that cluster are included.
     pub fn of_placement(fleet: &Fleet, placement: &Placement, cluster: Option<&str>) -> Self {
-        let object = &placement.object;
-        let is_owned = |release: &&Release| {
-            release.object.namespace == object.namespace
-                && release
-                    .placement
-                    .as_ref()
-                    .is_some_and(|(kind, name)| (kind, name) == (&object.kind, &object.name))
-        };
         let is_included = |name: &str| cluster.is_none_or(|cluster| cluster == name);
-        let owned: Vec<&Release> = fleet.releases.iter().filter(is_owned).collect();
+        let owned: Vec<&Release> =
+            fleet.releases.iter().filter(|release| release.belongs_to(placement)).collect();
         let selected = placement.status.matching_clusters.iter().filter_map(|cluster| cluster.name.clone());
         let missing = selected
             .filter(|name| is_included(name) && owned.iter().all(|release| release.cluster != *name))
             .collect();
         Self {
             placement: Some(PlacementView {
-                object: object.clone(),
+                object: placement.object.clone(),
                 package: placement.package.clone(),
                 version: placement.version.clone(),
+                policy: placement.policy_name(),
+                suspended: placement.suspended,
                 ready_clusters: placement.status.ready_clusters.clone(),
                 deletion_timestamp: placement.deletion_timestamp.map(Time),
                 conditions: placement.status.conditions.clone(),
@@ -161,6 +168,8 @@ impl ReleaseView {
             revision: status.revision,
             commit: release.folder.as_ref().map(|folder| folder.revision.clone()),
             status: status.status.clone(),
+            health: release.health(),
+            suspended: release.suspended,
             finalizers: if deletion_timestamp.is_some() { release.finalizers.clone() } else { Vec::new() },
             deletion_timestamp,
             conditions: status.conditions.clone(),

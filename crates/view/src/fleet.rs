@@ -10,4 +10,4 @@ pub use kinds::{KINDS, Kind, find_kinds};
 pub use model::{ObjectName, PackageFolder, Placement, Release};
 pub use next_step::next_step;
 pub use reader::{Error, Fleet, FleetReader};
-pub use state::State;
+pub use state::{Health, State};

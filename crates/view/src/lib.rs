@@ -1,6 +1,7 @@
 //! Models of what the CLI shows of a management cluster: reads objects and shapes them. Printing is left to the caller.
 
 pub mod catalog;
+pub mod changes;
 pub mod commits;
 pub mod description;
 #[cfg(any(test, feature = "fixtures"))]

@@ -5,10 +5,11 @@ use std::{
     fmt,
 };
 
+use chandler_api::reasons::ReleaseReason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
-use crate::fleet::{Fleet, Placement, Release, State};
+use crate::fleet::{Fleet, Health, ObjectName, Placement, Release, State};
 
 /// Limits the rows of a listing.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +31,15 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
     pub state: State,
+    /// The health of its objects. Unset if they are not watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<Health>,
+    /// Whether it, its placement, or, if it has to change, its policy is suspended.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub suspended: bool,
+    /// The AddonPolicy, as `NAME` or `platform/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     pub package: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -65,7 +75,10 @@ pub struct Summary {
 
 impl Listing {
     pub fn new(fleet: &Fleet, filter: &Filter) -> Self {
-        let mut rows: Vec<Row> = fleet.releases.iter().map(release_row).chain(missing_rows(fleet)).collect();
+        let placements: BTreeMap<&ObjectName, &Placement> =
+            fleet.placements.iter().map(|placement| (&placement.object, placement)).collect();
+        let release_rows = fleet.releases.iter().map(|release| release_row(release, &placements));
+        let mut rows: Vec<Row> = release_rows.chain(missing_rows(fleet)).collect();
         rows.retain(|row| filter.cluster.as_ref().is_none_or(|cluster| row.cluster == *cluster));
         rows.sort_by(|a, b| {
             (&a.namespace, &a.cluster, &a.add_on, &a.kind).cmp(&(
@@ -81,8 +94,12 @@ impl Listing {
     }
 }
 
-fn release_row(release: &Release) -> Row {
+fn release_row(release: &Release, placements: &BTreeMap<&ObjectName, &Placement>) -> Row {
     let ready = release.ready();
+    let placement = release.placement.as_ref().and_then(|(kind, name)| {
+        let namespace = release.object.namespace.clone();
+        placements.get(&ObjectName { kind: kind.clone(), namespace, name: name.clone() })
+    });
     Row {
         namespace: release.object.namespace.clone(),
         cluster: release.cluster.clone(),
@@ -90,6 +107,11 @@ fn release_row(release: &Release) -> Row {
         kind: release.placement.as_ref().map_or(&release.object.kind, |(kind, _)| kind).clone(),
         release: Some(release.object.name.clone()),
         state: release.state(),
+        health: release.health(),
+        suspended: release.suspended
+            || placement.is_some_and(|placement| placement.suspended)
+            || release.reason() == Some(ReleaseReason::Suspended),
+        policy: placement.and_then(|placement| placement.policy_name()),
         package: release.package.clone(),
         version: release.version().map(str::to_owned),
         revision: release.status.revision,
@@ -135,6 +157,9 @@ fn missing_row(placement: &Placement, cluster: String) -> Row {
         kind: placement.object.kind.clone(),
         release: None,
         state: State::Missing,
+        health: None,
+        suspended: placement.suspended,
+        policy: placement.policy_name(),
         package: placement.package.clone(),
         version: placement.version.clone(),
         revision: None,
@@ -178,6 +203,8 @@ fn pluralize(count: usize, noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::{Reference, Scope};
+
     use super::*;
     use crate::fixtures::fleet;
 
@@ -198,6 +225,23 @@ mod tests {
             ]
         );
         assert_eq!(listing.summary.to_string(), "2 add-ons on 2 clusters: 1 ready, 1 missing, 1 failed");
+    }
+
+    #[test]
+    fn rows_have_health_policy_and_suspension() {
+        let mut fleet = fleet();
+        fleet.placements[0].suspended = true;
+        fleet.placements[0].policy = Some(Reference { name: "careful".to_owned(), scope: Scope::Platform });
+        let healthy = serde_json::json!({
+            "type": "Healthy", "status": "True", "reason": "Healthy", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        fleet.releases[0].status.conditions.push(serde_json::from_value(healthy).unwrap());
+        let rows = Listing::new(&fleet, &Filter::default()).releases;
+        let shown: Vec<_> =
+            rows.iter().map(|row| (row.health, row.suspended, row.policy.as_deref())).collect();
+        let policy = Some("platform/careful");
+        assert_eq!(shown, [(None, false, None), (Some(Health::Healthy), true, policy), (None, true, policy)]);
     }
 
     #[test]

@@ -31,14 +31,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::follower::Follower;
 use crate::{
+    health::HealthWatches,
     inventory,
     kubeconfig::target_from_kubeconfig,
     probe::Probe,
-    reach::{self, TargetClient},
+    reach::{self, SharedClient, TargetClient},
 };
 
 /// Maximum number of concurrent attempts to connect.
 const CONCURRENT_CONNECTS: usize = 64;
+/// Maximum number of clusters whose objects are listed at the same time.
+const CONCURRENT_LISTS: usize = 64;
 
 /// Returns where a package tool records its releases.
 pub type RecordsOf =
@@ -69,6 +72,7 @@ pub struct Connection {
     uid: Option<String>,
     state: Mutex<State>,
     list_again: Arc<Notify>,
+    health: HealthWatches,
     _stop: DropGuard,
 }
 
@@ -80,8 +84,9 @@ struct State {
 
 #[derive(Clone)]
 struct Reached {
-    target: Target,
+    target: Arc<Target>,
     client: Client,
+    shared: SharedClient,
     records: Arc<ReleaseRecords>,
 }
 
@@ -99,7 +104,12 @@ impl Connection {
 
     /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
     pub fn target(&self) -> Option<Target> {
-        self.lock().reached.as_ref().map(|reached| reached.target.clone())
+        self.lock().reached.as_ref().map(|reached| Target::clone(&reached.target))
+    }
+
+    /// Returns the watches of the objects of the tool's releases. They are open only while the cluster is available.
+    pub fn health(&self) -> &HealthWatches {
+        &self.health
     }
 
     /// Reads the kubeconfig and lists the releases again. The last known releases stay valid until then.
@@ -154,6 +164,7 @@ pub struct Connections {
     open: Arc<Mutex<OpenConnections>>,
     changes: mpsc::UnboundedSender<InventoryChange>,
     connects: Arc<Semaphore>,
+    lists: Arc<Semaphore>,
     outages: Arc<AtomicU64>,
     requests: RequestCounter,
     watch_silence: Duration,
@@ -195,6 +206,7 @@ impl Connections {
             open: Arc::default(),
             changes,
             connects: Arc::new(Semaphore::new(CONCURRENT_CONNECTS)),
+            lists: Arc::new(Semaphore::new(CONCURRENT_LISTS)),
             outages: Arc::default(),
             requests: RequestCounter::default(),
             watch_silence,
@@ -211,11 +223,13 @@ impl Connections {
             return connection.clone();
         }
         let (stop, list_again) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let health = HealthWatches::new(cluster.clone(), self.changes.clone(), self.lists.clone());
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
             uid: uid.map(str::to_owned),
             state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
             list_again: list_again.clone(),
+            health: health.clone(),
             _stop: stop.clone().drop_guard(),
         });
         open.entry(cluster.clone()).or_default().insert(tool, connection.clone());
@@ -226,6 +240,8 @@ impl Connections {
             tool,
             list_again,
         };
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(health.run()).await });
         tokio::spawn(async move { stop.run_until_cancelled(Box::pin(follower.run())).await });
         connection
     }
@@ -233,6 +249,13 @@ impl Connections {
     /// Closes the connections to a cluster that is gone or has no releases left.
     pub fn close(&self, cluster: &ClusterKey) {
         self.lock().remove(cluster);
+    }
+
+    /// Stops watching objects on a cluster because of a release, whatever its tool. Opens no connection.
+    pub fn forget(&self, cluster: &ClusterKey, release: &ReleaseId) {
+        for connection in self.lock().get(cluster).into_iter().flat_map(BTreeMap::values) {
+            connection.health.forget(release);
+        }
     }
 
     /// Counts the connected clusters by state. A cluster counts once, by the worst state of its connections.
@@ -279,8 +302,9 @@ impl Connections {
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
         self.proxies.check(target.proxy.as_ref())?;
-        let TargetClient { client, probe } = reach::client(&target, &self.requests, self.watch_silence)?;
-        Ok((Reached { target, client, records }, probe))
+        let TargetClient { client, probe, shared } =
+            reach::client(&target, &self.requests, self.watch_silence)?;
+        Ok((Reached { target: Arc::new(target), client, shared, records }, probe))
     }
 
     async fn kubeconfig(&self, cluster: &ClusterKey) -> Result<String, Failure> {

@@ -1,8 +1,10 @@
-//! Access to workload clusters from Rust: connections, and the inventory of their releases.
+//! Access to workload clusters from Rust: connections, the inventory of their releases, and the health
+//! of the objects of these.
 
 mod connection;
 mod credentials;
 mod deadline;
+mod health;
 mod inventory;
 mod kubeconfig;
 mod probe;
@@ -11,5 +13,6 @@ mod reach;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
 pub use deadline::{ResponseDeadlines, WATCH_SILENCE};
+pub use health::HealthWatches;
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

@@ -1,6 +1,6 @@
 //! Clients for workload clusters, and the failures that their errors stand for.
 
-use std::{error::Error, fmt, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure, root_cause},
@@ -14,17 +14,19 @@ use http::{
     header::{AUTHORIZATION, HOST, USER_AGENT},
 };
 use hyper::rt::{Read, Write};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, builderstates::WantsProtocols1,
+};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{
-        Client as HttpClient,
+        Builder as HttpBuilder, Client as HttpClient,
         connect::{
             Connection, HttpConnector,
             proxy::{SocksV5, Tunnel},
         },
     },
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
     Client, Config,
@@ -42,13 +44,38 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
+/// How often a connection that many requests share is asked whether it still works, and how long the answer may take. Without
+/// that, requests would be sent over a connection that was dropped on its way.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How much a server may send on a shared connection, and for one of its requests, before it was read.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const STREAM_WINDOW: u32 = 1 << 19;
 /// The port that a `Host` header does not name.
 const HTTPS_PORT: u16 = 443;
 
-/// A client for a target, and a probe, which has a connection of its own.
+/// A client for a target, and what has connections of its own.
 pub struct TargetClient {
     pub client: Client,
     pub probe: Probe,
+    pub shared: SharedClient,
+}
+
+/// Creates clients whose requests share one connection if the API server supports HTTP/2.
+#[derive(Clone)]
+pub struct SharedClient(Arc<dyn Fn() -> Result<Client, Failure> + Send + Sync>);
+
+impl SharedClient {
+    /// Creates a client. It connects with its first request.
+    pub fn create(&self) -> Result<Client, Failure> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for SharedClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedClient")
+    }
 }
 
 /// A client for `target`, whose requests are counted. It is configured by the target alone: kube would also read the proxies
@@ -72,7 +99,7 @@ pub fn client(
     let authorization =
         proxy.credentials.as_ref().and_then(|(user, password)| basic_authorization(user, password));
     if url.scheme_str() == Some("https") {
-        let tls = https(tcp, tls_config(target, None)?, None)?;
+        let tls = https(tls_config(target, None)?, None)?.enable_http1().wrap_connector(tcp);
         return client_over(through(proxy, tunnel(url, tls, authorization)), target, requests, watch_silence);
     }
     client_over(through(proxy, tunnel(url, tcp, authorization)), target, requests, watch_silence)
@@ -113,31 +140,74 @@ where
     C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
 {
-    let identity = client_certificate(target)?;
+    let tls = tls_config(target, client_certificate(target)?)?;
     let server_name = target.tls.server_name.clone();
-    let https = https(connector, tls_config(target, identity)?, server_name)?;
+    let exclusive = https(tls.clone(), server_name.clone())?.enable_http1().wrap_connector(connector.clone());
+    let shared = https(tls, server_name)?.enable_http1().enable_http2().wrap_connector(connector);
     let headers = headers(target)?;
     let (uri, request) = probe_request(target, &headers)?;
     // Without the timeouts of the client: the caller of the probe limits how long it takes.
-    let probe = Probe::new(https.clone(), uri, request, requests.clone());
-    let mut connector = TimeoutConnector::new(https);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_read_timeout(Some(READ_TIMEOUT));
-    connector.set_reset_reader_on_write(true);
-    connector.set_write_timeout(Some(target.request_timeout));
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let probe = Probe::new(exclusive.clone(), uri, request, requests.clone());
+    let service = KubernetesService {
+        server: target.server.parse().map_err(|error| unusable(&error))?,
+        headers,
+        write_timeout: target.request_timeout,
+        requests: requests.clone(),
+        deadlines: ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence },
+    };
+    let client = service.client(exclusive, &HttpClient::builder(TokioExecutor::new()))?;
+    let shared = move || service.client(shared.clone(), &shared_connection());
+    Ok(TargetClient { client, probe, shared: SharedClient(Arc::new(shared)) })
+}
 
-    let mut config = Config::new(target.server.parse().map_err(|error| unusable(&error))?);
-    config.headers = headers;
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .layer(RetryLayer::new(RetryPolicy::server_retry()))
-        .layer(config.extra_headers_layer().map_err(|error| unusable(&error))?)
-        .map_err(BoxError::from)
-        .service(http);
-    let builder = ClientBuilder::new(service, config.default_namespace);
-    let deadlines = ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence };
-    Ok(TargetClient { client: builder.with_layer(&deadlines).with_layer(requests).build(), probe })
+/// How requests share a connection. It is never given up because it is idle, which a connection with watches is if no other
+/// request is made.
+fn shared_connection() -> HttpBuilder {
+    let mut builder = HttpClient::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(None)
+        .pool_max_idle_per_host(1)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_initial_stream_window_size(STREAM_WINDOW);
+    builder
+}
+
+/// What all requests to an API server have in common, whatever their connection.
+struct KubernetesService {
+    server: Uri,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    write_timeout: Duration,
+    requests: RequestCounter,
+    deadlines: ResponseDeadlines,
+}
+
+impl KubernetesService {
+    fn client<C>(&self, connector: HttpsConnector<C>, http: &HttpBuilder) -> Result<Client, Failure>
+    where
+        C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
+        C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    {
+        let mut connector = TimeoutConnector::new(connector);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_read_timeout(Some(READ_TIMEOUT));
+        connector.set_reset_reader_on_write(true);
+        connector.set_write_timeout(Some(self.write_timeout));
+        let http: HttpClient<_, Body> = http.build(connector);
+
+        let mut config = Config::new(self.server.clone());
+        config.headers.clone_from(&self.headers);
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .layer(RetryLayer::new(RetryPolicy::server_retry()))
+            .layer(config.extra_headers_layer().map_err(|error| unusable(&error))?)
+            .map_err(BoxError::from)
+            .service(http);
+        let builder = ClientBuilder::new(service, config.default_namespace);
+        Ok(builder.with_layer(&self.deadlines).with_layer(&self.requests).build())
+    }
 }
 
 /// The headers of every request: who asks, and the credentials.
@@ -181,17 +251,15 @@ fn host(uri: &Uri) -> Option<String> {
     Some(port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}")))
 }
 
-fn https<C>(
-    connector: C,
+/// Prepares a connector. `server_name` replaces the name that the server's certificate must contain.
+fn https(
     tls: ClientConfig,
     server_name: Option<String>,
-) -> Result<HttpsConnector<C>, Failure> {
-    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    if let Some(name) = server_name.filter(|name| !name.is_empty()) {
-        let name = ServerName::try_from(name).map_err(|_| unusable(&"its tls-server-name is not a name"))?;
-        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
-    }
-    Ok(builder.enable_http1().wrap_connector(connector))
+) -> Result<HttpsConnectorBuilder<WantsProtocols1>, Failure> {
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let Some(name) = server_name.filter(|name| !name.is_empty()) else { return Ok(builder) };
+    let name = ServerName::try_from(name).map_err(|_| unusable(&"its tls-server-name is not a name"))?;
+    Ok(builder.with_server_name_resolver(FixedServerNameResolver::new(name)))
 }
 
 /// The TLS configuration for the API server, or for a proxy, which never gets the client certificate.

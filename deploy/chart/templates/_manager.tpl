@@ -37,6 +37,9 @@
 {{- with .Values.watchNamespace }}
 - --namespace={{ . }}
 {{- end }}
+{{- if not .Values.health.enabled }}
+- --health=false
+{{- end }}
 {{- range .Values.sources.allowAddresses }}
 - --allow-source-address={{ . }}
 {{- end }}

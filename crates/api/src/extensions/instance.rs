@@ -99,6 +99,9 @@ pub struct ExtensionInstanceSpec {
     #[serde(default)]
     #[schemars(extend("default" = {}))]
     pub options: ReleaseOptions,
+    /// The AddonPolicy of the releases. While it does not exist, no operation is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_ref: Option<Reference>,
 }
 
 /// One Cluster by name, or the Clusters that a selector matches.

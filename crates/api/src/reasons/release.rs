@@ -2,8 +2,8 @@ use super::Reason;
 use crate::string_enum::string_enum;
 
 string_enum! {
-    /// The reason of a condition of a release object: of `Ready`, of `ClusterAvailable`, or of the condition about the
-    /// release itself.
+    /// The reason of a condition of a release object: of `Ready`, of `ClusterAvailable`, of `Healthy`, of `PolicyAccepted`, or
+    /// of the condition about the release itself.
     pub enum ReleaseReason {
         /// The release matches the spec.
         Ready = "Ready",
@@ -35,11 +35,29 @@ string_enum! {
         WaitingForDependencies = "WaitingForDependencies",
         /// The release should be removed, but other releases depend on it.
         StillNeeded = "StillNeeded",
+        /// No operation is started, because the release, its placement or its policy is suspended.
+        Suspended = "Suspended",
+        /// The AddonPolicy of the placement does not exist.
+        PolicyNotFound = "PolicyNotFound",
+        /// `PolicyAccepted`: the policy contradicts an option of the placement, which wins.
+        PolicyConflict = "PolicyConflict",
+        /// `PolicyAccepted`: the policy is used.
+        Accepted = "Accepted",
         /// Package and values are being resolved.
         Preparing = "Preparing",
         /// An operation is queued or running.
         Pending = "Pending",
         ApplyFailed = "ApplyFailed",
+        /// The last retry that the policy allows has failed.
+        RetriesExhausted = "RetriesExhausted",
+        /// The last retry has failed, and the release was rolled back.
+        RolledBack = "RolledBack",
+        /// `Healthy`: every object of the release exists and is healthy.
+        Healthy = "Healthy",
+        /// An object of the release is missing or not healthy.
+        Unhealthy = "Unhealthy",
+        /// `Healthy`: not all objects of the release have been observed.
+        HealthUnknown = "HealthUnknown",
         ReadFailed = "ReadFailed",
         RemovalFailed = "RemovalFailed",
         Removing = "Removing",

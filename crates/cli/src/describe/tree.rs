@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{conditions, source::short_revision};
-use chandler_view::description::{Description, PlacementView, ReleaseView};
+use chandler_view::{
+    description::{Description, PlacementView, ReleaseView},
+    fleet::Health,
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -56,15 +59,14 @@ impl Writer {
             .as_ref()
             .map(|since| format!(", terminating for {}", self.age(since.0)));
         let line = format!(
-            "{} {}/{}: {} {version}{}{}",
-            object.kind,
-            object.namespace,
-            object.name,
+            "{object}: {} {version}{}{}{}",
             placement.package,
             ready.unwrap_or_default(),
+            self.suspended(placement.suspended),
             deleting.unwrap_or_default()
         );
-        Node { line, children: self.conditions(&placement.conditions) }
+        let policy = placement.policy.as_ref().map(|policy| Node::leaf(format!("AddonPolicy {policy}")));
+        Node { line, children: policy.into_iter().chain(self.conditions(&placement.conditions)).collect() }
     }
 
     fn missing(&self, cluster: &str) -> Node {
@@ -83,12 +85,19 @@ impl Writer {
         let commit = commit.unwrap_or_default();
         let helm = Some(&release.status).filter(|status| !status.is_empty());
         let helm = helm.map(|status| format!(", {status}")).unwrap_or_default();
+        let health = release.health.map(|health| match health {
+            Health::Healthy => ", healthy",
+            Health::Unhealthy => ", unhealthy",
+            Health::Unknown => ", health unknown",
+        });
+        let health = health.unwrap_or_default();
+        let suspended = self.suspended(release.suspended);
         let ready = conditions::find(&release.conditions, "Ready");
         let since = ready
             .map(|ready| format!(", since {}", self.age(ready.last_transition_time.0)))
             .unwrap_or_default();
         let mut node = Node::leaf(format!(
-            "{name}: {state}, {}{version}{commit}{revision}{helm}{since}",
+            "{name}: {state}, {}{version}{commit}{revision}{helm}{health}{suspended}{since}",
             release.package
         ));
         let object = &release.object;
@@ -162,6 +171,14 @@ impl Writer {
             format!("{} {}, {version}, {} ago", record.revision, record.status, self.age(record.at.0))
         });
         (!release.history.is_empty()).then(|| Node::list("revisions".to_owned(), revisions))
+    }
+
+    fn suspended(&self, suspended: bool) -> String {
+        if suspended {
+            format!(", {}", self.screen.paint("suspended", Some(Color::Yellow)))
+        } else {
+            String::new()
+        }
     }
 
     fn age(&self, then: Timestamp) -> String {
@@ -254,7 +271,7 @@ HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters
 │  ├─ last failure: Conflict, 3 times, last 60s ago
 │  ├─ next retry in LEFT; a change of the spec is applied immediately
 │  ├─ next step: decide who owns the object or field that the message names: delete the existing object, rename yours, or \
-set takeOwnership (objects) or force (fields) in the options
+set takeOwnership in the options (objects) or `conflicts` in an AddonPolicy (fields)
 │  ├─ 2 objects of revision 2
 │  │  ├─ ConfigMap default/x
 │  │  └─ Namespace y
@@ -266,6 +283,31 @@ set takeOwnership (objects) or force (fields) in the options
         let left = retry.duration_since("2026-01-01T00:05:00Z".parse().unwrap()).as_secs();
         assert!((60..=240).contains(&left), "{left}");
         assert_eq!(text, expected.replace("LEFT", &duration(left)));
+    }
+
+    #[test]
+    fn health_policy_and_suspension_are_shown() {
+        let mut fleet = fleet();
+        let mut status = ready("False", "Unhealthy", "Deployment default/web: 0 of 2 replicas are available");
+        let mut healthy = status["conditions"][0].clone();
+        healthy["type"] = json!("Healthy");
+        status["conditions"].as_array_mut().unwrap().push(healthy);
+        fleet.releases[0] = release("hello", "alpha", &status);
+        fleet.releases[0].suspended = true;
+        fleet.placements[0].suspended = true;
+        fleet.placements[0].policy = serde_json::from_value(json!({"name": "careful"})).unwrap();
+        let description = Description::of_placement(&fleet, &fleet.placements[0], Some("alpha"));
+        let text = text(&description, Screen::plain(None), "2026-01-01T00:05:00Z".parse().unwrap());
+        let expected = "\
+HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters, suspended
+├─ AddonPolicy careful
+├─ Ready False for 5m, NotAllReady: ready on 1 of 2 clusters
+└─ alpha: Failed, hello 1.0.0, revision 2, unhealthy, suspended, since 5m
+   ├─ release default/hello, from HelmReleaseProxy hello-alpha
+   ├─ Healthy False for 5m, Unhealthy: Deployment default/web: 0 of 2 replicas are available
+   └─ next step: check the object that the message names on the workload cluster; Chandler reports it and does not change it
+";
+        assert_eq!(text, expected);
     }
 
     #[test]

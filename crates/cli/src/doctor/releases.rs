@@ -47,7 +47,7 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
     let object = &release.object;
     let name = format!("{} {}/{} on cluster {}", object.kind, object.namespace, object.name, release.cluster);
     if let Some(since) = release.deletion_timestamp.filter(|since| now.duration_since(*since) > STUCK_AFTER) {
-        return Some(stuck(&name, since, &release.finalizers, now));
+        return Some(stuck_release(release, &name, since, now));
     }
     let ready = release.ready()?;
     let message = format!("{name}: {}: {}", ready.reason, ready.message);
@@ -62,12 +62,28 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
         | (State::Waiting, Some(ReleaseReason::GetClusterFailed)) => {
             Some(Finding::problem(CHECK, message, next_step))
         }
+        // Chandler does not retry these on its own.
+        (State::Failed, Some(ReleaseReason::RetriesExhausted | ReleaseReason::RolledBack)) => {
+            Some(Finding::problem(CHECK, message, next_step))
+        }
+        // The objects may recover.
+        (State::Failed, Some(ReleaseReason::Unhealthy)) => Some(Finding::warning(CHECK, message, next_step)),
         (State::Failed, _) if needs_user => Some(Finding::problem(CHECK, message, next_step)),
         (State::Failed, _) => {
             Some(Finding::warning(CHECK, message, format!("Chandler retries it; {next_step}")))
         }
         _ => None,
     }
+}
+
+/// Returns the finding of a deletion that takes long. One that waits for the user says for what.
+fn stuck_release(release: &Release, name: &str, since: Timestamp, now: Timestamp) -> Finding {
+    let mut finding = stuck(name, since, &release.finalizers, now);
+    if let Some(reason @ (ReleaseReason::Suspended | ReleaseReason::PolicyNotFound)) = release.reason() {
+        finding.message = format!("{}: {}", finding.message, reason.as_str());
+        finding.next_step = next_step(release);
+    }
+    finding
 }
 
 fn placement_finding(placement: &Placement, now: Timestamp) -> Option<Finding> {
@@ -133,6 +149,10 @@ mod tests {
             (ready("False", "InvalidSpec", ""), ("releases", Severity::Problem)),
             (ready("False", "GetClusterFailed", ""), ("releases", Severity::Problem)),
             (ready("Unknown", "ClusterUnreachable", ""), ("clusters", Severity::Problem)),
+            (ready("False", "RetriesExhausted", ""), ("releases", Severity::Problem)),
+            (ready("False", "RolledBack", ""), ("releases", Severity::Problem)),
+            (ready("False", "Unhealthy", ""), ("releases", Severity::Warning)),
+            (ready("False", "Suspended", ""), ("releases", Severity::Ok)),
         ];
         for (status, expected) in rows {
             assert_eq!(found(release("hello", "alpha", &status)), [expected], "{status}");
@@ -146,5 +166,14 @@ mod tests {
         assert_eq!(found(deleting.clone()), [("releases", Severity::Ok)]);
         deleting.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(found(deleting), [("releases", Severity::Problem)]);
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_the_user_names_the_command() {
+        let mut deleting = release("hello", "alpha", &ready("False", "Suspended", ""));
+        deleting.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        let fleet = Fleet { placements: vec![], releases: vec![deleting] };
+        let found = evaluate(&fleet, "2026-01-01T01:00:00Z".parse().unwrap());
+        assert!(found[0].next_step.as_ref().unwrap().contains("chandler resume hcp/hello"), "{found:?}");
     }
 }

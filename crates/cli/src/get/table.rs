@@ -23,7 +23,7 @@ const MAX_MESSAGE: usize = 160;
 pub fn matrix(listing: &Listing, screen: Screen) -> String {
     let labels = Labels::new(&listing.releases);
     let cells: BTreeMap<_, _> =
-        listing.releases.iter().map(|row| ((labels.cluster(row), labels.add_on(row)), row.state)).collect();
+        listing.releases.iter().map(|row| ((labels.cluster(row), labels.add_on(row)), state(row))).collect();
     let clusters: Vec<_> = unique(listing.releases.iter().map(|row| labels.cluster(row)));
     let add_ons: Vec<_> = unique(listing.releases.iter().map(|row| labels.add_on(row)));
     let clusters_as_rows = clusters.len() >= add_ons.len();
@@ -36,7 +36,7 @@ pub fn matrix(listing: &Listing, screen: Screen) -> String {
         let states = columns.iter().map(|other| {
             let key =
                 if clusters_as_rows { (name.clone(), other.clone()) } else { (other.clone(), name.clone()) };
-            cells.get(&key).map_or_else(|| Cell::plain("-"), |state| Cell::state(*state))
+            cells.get(&key).cloned().unwrap_or_else(|| Cell::plain("-"))
         });
         table.push(std::iter::once(Cell::plain(name)).chain(states).collect());
     }
@@ -45,8 +45,10 @@ pub fn matrix(listing: &Listing, screen: Screen) -> String {
 
 /// Returns one line per release.
 pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
-    let titles =
-        ["ADD-ON", "PACKAGE", "STATE", "VERSION", "COMMIT", "REVISION", "SINCE", "REASON", "MESSAGE"];
+    let titles = [
+        "ADD-ON", "PACKAGE", "STATE", "HEALTH", "VERSION", "COMMIT", "REVISION", "POLICY", "SINCE", "REASON",
+        "MESSAGE",
+    ];
     let mut table = vec![header("CLUSTER", titles.into_iter().map(str::to_owned))];
     let labels = Labels::new(&listing.releases);
     for row in &listing.releases {
@@ -55,16 +57,24 @@ pub fn wide(listing: &Listing, screen: Screen, now: Timestamp) -> String {
             Cell::plain(labels.cluster(row)),
             Cell::plain(labels.add_on(row)),
             Cell::plain(&row.package),
-            Cell::state(row.state),
+            state(row),
+            or_dash(row.health.map(|health| health.to_string())),
             or_dash(row.version.clone()),
             or_dash(row.commit.as_deref().map(|commit| short_revision(commit).to_owned())),
             or_dash(row.revision.map(|revision| revision.to_string())),
+            or_dash(row.policy.clone()),
             or_dash(row.since.as_ref().map(|since| age(since.0, now))),
             Cell::plain(&row.reason),
             Cell::plain(one_line(&row.message)),
         ]);
     }
     format!("{}\n{}\n", align_columns(&table, screen), listing.summary)
+}
+
+/// Returns the state of a row, and whether it is suspended: a suspended release that is up to date is ready.
+fn state(row: &Row) -> Cell {
+    let Cell { text, color } = Cell::state(row.state);
+    Cell { text: if row.suspended { format!("{text} (suspended)") } else { text }, color }
 }
 
 /// Labels of clusters and add-ons, qualified by namespace or kind only if needed.
@@ -200,9 +210,29 @@ bravo     -        Missing
         let line = text.lines().find(|line| line.contains("faulty")).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
         assert_eq!(
-            cells[..9],
-            ["alpha", "faulty", "faulty", "Failed", "1.0.0", "-", "2", "5m", "HelmInstallOrUpgradeFailed"]
+            cells[..11],
+            [
+                "alpha",
+                "faulty",
+                "faulty",
+                "Failed",
+                "-",
+                "1.0.0",
+                "-",
+                "2",
+                "-",
+                "5m",
+                "HelmInstallOrUpgradeFailed"
+            ]
         );
         assert!(line.ends_with("Conflict: it is taken"), "{line}");
+    }
+
+    #[test]
+    fn suspended_releases_are_marked() {
+        let mut fleet = fleet();
+        fleet.placements[0].suspended = true;
+        let text = matrix(&listing(&fleet), Screen::plain(None));
+        assert!(text.contains("alpha     Failed   Ready (suspended)\n"), "{text}");
     }
 }

@@ -13,7 +13,11 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{Case, CaseError, context::Context, request::RequestExt as _};
+use crate::{
+    Case, CaseError,
+    context::Context,
+    request::{REPLACE_UNSAFE, RequestExt as _},
+};
 
 pub const CASES: &[Case] = &[
     case!(
@@ -33,6 +37,12 @@ pub const CASES: &[Case] = &[
         [Manifests],
         definitions,
         "A CRD and an object of its kind are applied at once, later versions replace the CRD, and nothing deletes it."
+    ),
+    case!(
+        "bundles/unsafe-definition",
+        [Manifests],
+        unsafe_definition,
+        "A CRD that would lose a field is REJECTED, and nothing of the bundle is applied, unless it is allowed."
     ),
     case!(
         "bundles/foreign-definition",
@@ -120,13 +130,15 @@ fn group(context: &Context) -> String {
     format!("{}.example.invalid", context.namespace)
 }
 
-/// Returns a CRD of `Thing`s whose spec has one field.
-fn definition(group: &str, field: &str) -> String {
+/// Returns a CRD of `Thing`s whose spec has these fields.
+fn definition(group: &str, fields: &[&str]) -> String {
+    let fields: Vec<_> = fields.iter().map(|field| format!("{field}: {{type: string}}")).collect();
+    let fields = fields.join(", ");
     format!(
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\n\
          spec:\n  group: {group}\n  scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
          versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        \
-         type: object\n        properties:\n          spec: {{type: object, properties: {{{field}: {{type: string}}}}}}\n"
+         type: object\n        properties:\n          spec: {{type: object, properties: {{{fields}}}}}\n"
     )
 }
 
@@ -149,12 +161,13 @@ async fn find_definition(context: &Context) -> Result<Option<CustomResourceDefin
 async fn definitions(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     // The object comes first in the order of the files.
-    let bundle = |field: &str| {
-        context.pack_bundle(&[("a.yaml", thing(&group, field)), ("b.yaml", definition(&group, field))])
+    let bundle = |field: &str, fields: &[&str]| {
+        context.pack_bundle(&[("a.yaml", thing(&group, field)), ("b.yaml", definition(&group, fields))])
     };
-    context.apply(context.install("web", &bundle("one")?, json!({}))).await?;
+    let (one, two) = (bundle("one", &["one"])?, bundle("two", &["one", "two"])?);
+    context.apply(context.install("web", &one, json!({}))).await?;
     ensure!(things(context).get_opt("thing").await?.is_some(), "the custom resource does not exist");
-    context.apply(context.upgrade("web", &bundle("two")?, json!({}))).await?;
+    context.apply(context.upgrade("web", &two, json!({}))).await?;
     let thing = things(context).get("thing").await?;
     ensure!(thing.data["spec"]["two"] == "x", "the custom resource is {:?}", thing.data);
 
@@ -162,11 +175,35 @@ async fn definitions(context: &Context) -> Result<(), CaseError> {
     context.apply(context.upgrade("web", &config, json!({}))).await?;
     ensure!(find_definition(context).await?.is_some(), "the upgrade pruned the CRD");
     ensure!(things(context).get_opt("thing").await?.is_none(), "the custom resource was not pruned");
-    context.apply(context.upgrade("web", &bundle("two")?, json!({}))).await?;
+    context.apply(context.upgrade("web", &two, json!({}))).await?;
     context.remove(context.removal("web")).await?;
     ensure!(find_definition(context).await?.is_some(), "the removal deleted the CRD");
     ensure!(things(context).get_opt("thing").await?.is_none(), "the custom resource still exists");
     Ok(())
+}
+
+async fn unsafe_definition(context: &Context) -> Result<(), CaseError> {
+    let group = group(context);
+    let package = context.pack_bundle(&[("a.yaml", definition(&group, &["one", "two"]))])?;
+    let state = context.apply(context.install("web", &package, json!({}))).await?;
+    let narrower = definition(&group, &["one"]);
+    let bundle = [("a.yaml", narrower.clone()), ("b.yaml", config("one", "1"))];
+    let request = context.upgrade("web", &context.pack_bundle(&bundle)?, json!({}));
+    let failure = context.apply_fails(request.clone(), FailureCategory::Rejected).await?;
+    for text in [&*format!("things.{group}"), "v1", ".spec.two"] {
+        ensure!(failure.message.contains(text), "{text} is not in the message: {}", failure.message);
+    }
+    let generation = find_definition(context).await?.and_then(|found| found.metadata.generation);
+    ensure!(generation == Some(1), "the CRD was changed");
+    ensure!(context.find::<ConfigMap>("one").await?.is_none(), "another object was applied");
+    context.agree(&state).await?;
+    context.apply(request.with(|options| options.replace_unsafe_crds = true)).await?;
+
+    // The CRD itself may allow it, too.
+    context.apply(context.upgrade("web", &package, json!({}))).await?;
+    let allowed = format!("metadata: {{annotations: {{{REPLACE_UNSAFE}: \"true\"}}, ");
+    let package = context.pack_bundle(&[("a.yaml", narrower.replace("metadata: {", &allowed))])?;
+    context.apply(context.upgrade("web", &package, json!({}))).await.map(drop)
 }
 
 async fn foreign_definition(context: &Context) -> Result<(), CaseError> {
@@ -177,13 +214,13 @@ async fn foreign_definition(context: &Context) -> Result<(), CaseError> {
             "group": group, "scope": "Namespaced",
             "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
-                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+                {"type": "object"}}}],
         },
     }))
     .map_err(|error| CaseError::Host(error.into()))?;
     crd_api(context).create(&PostParams::default(), &foreign).await?;
     let package =
-        context.pack_bundle(&[("a.yaml", definition(&group, "one")), ("b.yaml", config("one", "1"))])?;
+        context.pack_bundle(&[("a.yaml", definition(&group, &["one"])), ("b.yaml", config("one", "1"))])?;
     let request = context.install("web", &package, json!({}));
     let failure = context.apply_fails(request, FailureCategory::Conflict).await?;
     ensure!(failure.message.contains("things."), "the message does not name the CRD: {}", failure.message);
@@ -280,7 +317,7 @@ async fn size(context: &Context) -> Result<(), CaseError> {
     let names = ["one", "two", "three", "four"];
     let large = names.iter().enumerate().map(|(seed, name)| config(name, &noise(seed, BYTES)));
     let mut files: Vec<_> = ["b.yaml", "c.yaml", "d.yaml", "e.yaml"].into_iter().zip(large).collect();
-    files.push(("a.yaml", definition(&group, "one")));
+    files.push(("a.yaml", definition(&group, &["one"])));
     let request = context.install("web", &context.pack_bundle(&files)?, json!({}));
     let failure = context.apply_fails(request, FailureCategory::InvalidPackage).await?;
     ensure!(failure.message.contains("KiB"), "the message does not name the size: {}", failure.message);
@@ -313,7 +350,7 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
 async fn unchanged(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let package =
-        context.pack_bundle(&[("a.yaml", definition(&group, "one")), ("b.yaml", thing(&group, "one"))])?;
+        context.pack_bundle(&[("a.yaml", definition(&group, &["one"])), ("b.yaml", thing(&group, "one"))])?;
     let deployed = context.apply(context.install("web", &package, json!({}))).await?;
     let version = |found: Option<CustomResourceDefinition>| found.and_then(|found| found.resource_version());
     let before = version(find_definition(context).await?);

@@ -188,7 +188,7 @@ async fn unchanged(context: &Context) -> Result<(), CaseError> {
 }
 
 /// Returns the names and resource versions of the release's records and of its object.
-async fn written(context: &Context) -> Result<Vec<(String, Option<String>)>, CaseError> {
+pub async fn written(context: &Context) -> Result<Vec<(String, Option<String>)>, CaseError> {
     let selected = ListParams::default().labels(&context.record_selector("web")?);
     let records = context.record_api()?.list_metadata(&selected).await?;
     let mut written: Vec<_> =

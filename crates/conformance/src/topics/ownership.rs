@@ -1,7 +1,7 @@
 //! Objects that do not belong to the release.
 
-use chandler_tool::generated::tool::FailureCategory;
-use k8s_openapi::api::core::v1::ConfigMap;
+use chandler_tool::generated::tool::{ApplyOptions, FailureCategory, FieldConflicts};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
 use kube::ResourceExt as _;
 use serde_json::json;
 
@@ -36,6 +36,18 @@ pub const CASES: &[Case] = &[
         [ServerSideApply],
         fields,
         "Fields of another field manager are a CONFLICT unless forced."
+    ),
+    case!(
+        "ownership/conflict",
+        [ServerSideApply],
+        conflict,
+        "A field conflict names the field, its manager, and the settings that resolve it; FORCE overwrites the field."
+    ),
+    case!(
+        "ownership/ignored-fields",
+        [ServerSideApply],
+        ignored_fields,
+        "With IGNORE_FIELDS the fields of another field manager stay, and all other fields are applied."
     ),
 ];
 
@@ -108,5 +120,65 @@ async fn fields(context: &Context) -> Result<(), CaseError> {
         values.get("values").is_some_and(|text| text.contains("size")),
         "forced, the object has {values:?}"
     );
+    Ok(())
+}
+
+/// Returns the data of the ConfigMap `web`.
+async fn values_of(context: &Context) -> Result<String, CaseError> {
+    let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
+    Ok(data.get("values").cloned().unwrap_or_default())
+}
+
+async fn conflict(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config()).await?;
+    context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    context.patch::<ConfigMap>("web", &json!({"data": {"values": "by hand"}})).await?;
+    for conflicts in [FieldConflicts::Unspecified, FieldConflicts::Fail] {
+        let request = context.upgrade("web", &package, json!({"size": 2}));
+        let request = request.with(|options| options.field_conflicts = conflicts.into());
+        let failure = context.apply_fails(request, FailureCategory::Conflict).await?;
+        for text in [".data.values", "someone-else", "`conflicts: Force`", "`conflicts: IgnoreFields`"] {
+            ensure!(failure.message.contains(text), "{text} is not in the message: {}", failure.message);
+        }
+        ensure!(values_of(context).await? == "by hand", "the field was changed");
+    }
+    let request = context.upgrade("web", &package, json!({"size": 2}));
+    let request = request.with(|options| options.field_conflicts = FieldConflicts::Force.into());
+    context.apply(request).await?;
+    let values = values_of(context).await?;
+    ensure!(values.contains("size"), "forced, the object has {values:?}");
+    // The field belongs to the release again.
+    context.apply(context.upgrade("web", &package, json!({"size": 3}))).await.map(drop)
+}
+
+async fn ignored_fields(context: &Context) -> Result<(), CaseError> {
+    let ignore = |options: &mut ApplyOptions| {
+        options.field_conflicts = FieldConflicts::IgnoreFields.into();
+    };
+    let other = CONFIG.replace(RELEASE, "other");
+    let two = |replicas| TestPackage::deployment(replicas).manifest(CONFIG).manifest(other.clone());
+    let package = context.pack(&two(1)).await?;
+    context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    context.patch::<ConfigMap>("web", &json!({"data": {"values": "by hand"}})).await?;
+    let image = "example.invalid/main:by-hand";
+    let containers = json!([{"name": "main", "image": image}]);
+    let by_hand = json!({"spec": {"replicas": 2, "template": {"spec": {"containers": containers}}}});
+    context.patch::<Deployment>("web", &by_hand).await?;
+
+    for size in [2, 3] {
+        let package = context.pack(&two(size)).await?;
+        context.apply(context.upgrade("web", &package, json!({"size": size})).with(ignore)).await?;
+        ensure!(values_of(context).await? == "by hand", "a field of another manager was changed");
+        let spec = context.get::<Deployment>("web").await?.spec.unwrap_or_default();
+        let found = spec.template.spec.unwrap_or_default().containers.pop().unwrap_or_default().image;
+        ensure!(
+            spec.replicas == Some(2) && found.as_deref() == Some(image),
+            "the Deployment has {:?} replicas and the image {found:?}",
+            spec.replicas
+        );
+        let data = context.get::<ConfigMap>("other").await?.data.unwrap_or_default();
+        let applied = format!("\"size\":{size}");
+        ensure!(data.values().any(|text| text.contains(&applied)), "the other object has {data:?}");
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use chandler_api::{
     FIELD_MANAGER,
     capi::{CLUSTER_GROUP, CLUSTER_VERSION},
-    extensions::{AddonRelease, ExtensionInstance, GIVEN_ANNOTATION, OnClusterDelete, Scope},
+    extensions::{ExtensionInstance, GIVEN_ANNOTATION, Scope},
 };
 use chandler_core::{
     cluster_conditions::{
@@ -20,7 +20,7 @@ use chandler_core::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
     core::{Selector, SelectorExt as _},
     runtime::controller::Action,
@@ -105,12 +105,17 @@ impl Reconciler {
 
     /// Uninstalls the releases that own resources outside of a Cluster that is being deleted.
     async fn remove_external_resources(&self) -> Result<Action, ReconcileError> {
-        let api: Api<AddonRelease> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
-        for release in self.context.resolver.releases.on_cluster(&self.key) {
-            let uninstall = release.spec.on_cluster_delete == OnClusterDelete::Uninstall;
-            if uninstall && release.meta().deletion_timestamp.is_none() {
-                delete(&api, &*release).await?;
-            }
+        let remaining = self.context.all_kinds.removed_first(&self.key).into_iter();
+        for release in remaining.filter(|release| !release.deleting) {
+            let client = self.context.client.clone();
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(client, &self.key.namespace, &release.resource);
+            let deleted = delete_unchanged(&api, &release.name, release.unchanged).await;
+            deleted.map_err(|source| ManagementError::Write {
+                kind: release.kind,
+                name: release.name,
+                source,
+            })?;
         }
         Ok(next(&self.cluster, None))
     }
@@ -344,10 +349,21 @@ where
 {
     let name = object.name_any();
     let unchanged = Preconditions { resource_version: object.resource_version(), uid: object.uid() };
-    match api.delete(&name, &DeleteParams::default().preconditions(unchanged)).await {
+    delete_unchanged(api, &name, unchanged).await.map_err(|source| ManagementError::Write {
+        kind: crate::status::kind::<K>(),
+        name,
+        source,
+    })
+}
+
+async fn delete_unchanged<K>(api: &Api<K>, name: &str, unchanged: Preconditions) -> Result<(), kube::Error>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::default().preconditions(unchanged)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
-        Err(source) => Err(ManagementError::Write { kind: crate::status::kind::<K>(), name, source }),
+        Err(source) => Err(source),
     }
 }
 

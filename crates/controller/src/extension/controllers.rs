@@ -28,7 +28,7 @@ use crate::{
     scoped::Scoped,
     status,
     tasks::Tasks,
-    watch::{Change, FirstList, Scope, watch},
+    watch::{Change, FirstList, Scope, are_complete, watch},
 };
 
 /// The kind of Clusters, for metrics.
@@ -76,12 +76,7 @@ impl ExtensionControllers {
 impl WatchedExtensions {
     /// Returns when everything has been listed; `false` if a watch has ended before that.
     pub async fn is_complete(&mut self) -> bool {
-        for list in &mut self.first_lists {
-            if !list.is_complete().await {
-                return false;
-            }
-        }
-        true
+        are_complete(&mut self.first_lists).await
     }
 
     /// Runs the controllers. Returns the resolver, and the server of hooks, which ends when it is dropped.
@@ -248,6 +243,7 @@ async fn serve_hooks(
         pending_operations: PendingOperations(changing(shared)),
         resolver: resolver.clone(),
         clusters: caches.clusters.clone(),
+        all_kinds: shared.all_kinds.clone(),
     });
     let (namespace, filter) = (shared.scope.namespace.as_deref(), shared.watch_filter.as_deref());
     hooks::serve(shared.client.clone(), options, namespace, filter, answers).await.map(Some)

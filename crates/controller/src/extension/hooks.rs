@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chandler_api::extensions::{AddonRelease, OnClusterDelete, UpgradeMoment};
+use chandler_api::extensions::{AddonRelease, UpgradeMoment};
 use chandler_core::{
     identity::ClusterKey,
     release::ReleaseKind as _,
@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 
 use super::resolver::{Resolved, Resolver};
 use crate::{
+    caches::AllKinds,
     clusters::Clusters,
     hooks::{HookHandler, HookResponse, PendingOperations},
 };
@@ -25,6 +26,7 @@ pub struct ExtensionHooks {
     pub pending_operations: PendingOperations,
     pub resolver: Arc<Resolver>,
     pub clusters: Clusters,
+    pub all_kinds: AllKinds,
 }
 
 impl HookHandler for ExtensionHooks {
@@ -51,12 +53,8 @@ impl HookHandler for ExtensionHooks {
 
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
         let facts = self.clusters.facts(cluster);
-        let releases = self.resolver.releases.on_cluster(cluster);
-        let uninstalled_first: Vec<_> = releases
-            .iter()
-            .filter(|release| release.spec.on_cluster_delete == OnClusterDelete::Uninstall)
-            .map(display_name)
-            .collect();
+        let removed_first = self.all_kinds.removed_first(cluster).into_iter();
+        let uninstalled_first: Vec<_> = removed_first.map(|release| release.addon).collect();
         if uninstalled_first.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now())
         {
             return HookResponse::Proceed;
@@ -133,7 +131,7 @@ impl ExtensionHooks {
         self.resolver.last(cluster)
     }
 
-    /// Responds with `Proceed` if all of these extensions have their version and are ready.
+    /// Responds with `Proceed` if all of these extensions have their version and are deployed with it.
     fn answer_when_ready<'a>(
         &self,
         cluster: &ClusterKey,
@@ -155,17 +153,17 @@ impl ExtensionHooks {
         let releases = self.releases_of(cluster, extension);
         !releases.is_empty()
             && releases.iter().all(|release| {
-                release.spec.version.as_deref() == Some(version.text.as_str()) && release.is_ready()
+                release.spec.version.as_deref() == Some(version.text.as_str()) && release.is_deployed()
             })
     }
 
-    /// Returns whether an installed release does not have this version yet, or is not ready.
+    /// Returns whether an installed release does not have this version yet, or is not deployed with it. One that is only
+    /// unhealthy need not move.
     fn is_moving(&self, cluster: &ClusterKey, extension: &str, version: &VersionName) -> bool {
         self.releases_of(cluster, extension).iter().any(|release| {
             let requested = release.spec.version.as_deref() == Some(version.text.as_str());
             let installed = release.status.as_ref().is_some_and(|status| !status.history.is_empty());
-            let ready = release.current_status().is_some() && release.is_ready();
-            installed && (!requested || !ready)
+            installed && (!requested || !release.is_deployed())
         })
     }
 
@@ -173,10 +171,6 @@ impl ExtensionHooks {
         let releases = self.resolver.releases.on_cluster(cluster);
         releases.into_iter().filter(|release| release.spec.extension.as_deref() == Some(extension)).collect()
     }
-}
-
-fn display_name(release: &Arc<AddonRelease>) -> String {
-    release.spec.extension.clone().unwrap_or_else(|| release.name_any())
 }
 
 fn blocked(plan: &UpgradePlan, to: &str) -> String {

@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use chandler_api::status::{HEALTHY, ReleaseStatus};
 use chandler_core::{
+    conditions,
     failure::Category,
     release::{ReleaseKind, State},
 };
@@ -16,8 +18,8 @@ use chandler_workload::Connections;
 use prometheus_client::metrics::counter::Counter;
 
 use super::{
-    CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, Metrics, RequestCount, RequestLabels,
-    StateLabels, count,
+    CacheLabels, CategoryLabels, Census, ClientLabels, ClusterLabels, KindLabels, Metrics, RequestCount,
+    RequestLabels, StateLabels, count,
 };
 use crate::{
     caches::AllKinds,
@@ -45,19 +47,27 @@ pub struct ReleaseCounts {
     kind: &'static str,
     states: BTreeMap<State, usize>,
     failing: BTreeMap<Category, usize>,
+    /// With objects that are missing or not healthy.
+    unhealthy: usize,
 }
 
 impl ReleaseCounts {
     pub fn of<R: ReleaseKind>(objects: &[Arc<R>]) -> Self {
-        let (mut states, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        let (mut states, mut failing, mut unhealthy) = (BTreeMap::new(), BTreeMap::new(), 0);
         for object in objects {
             *states.entry(State::of(&**object)).or_default() += 1;
-            if let Some(failure) = object.status().and_then(|status| status.last_failure.as_ref()) {
+            let Some(status) = object.status() else { continue };
+            unhealthy += usize::from(is_unhealthy(status));
+            if let Some(failure) = &status.last_failure {
                 *failing.entry(Category::parse(&failure.category)).or_default() += 1;
             }
         }
-        Self { kind: status::kind::<R>(), states, failing }
+        Self { kind: status::kind::<R>(), states, failing, unhealthy }
     }
+}
+
+fn is_unhealthy(status: &ReleaseStatus) -> bool {
+    conditions::find(&status.conditions, HEALTHY).is_some_and(|healthy| healthy.status == "False")
 }
 
 /// Catalogs by the result of their last poll.
@@ -116,6 +126,7 @@ impl Metrics {
             let labels = StateLabels { kind, state: state.as_str() };
             self.releases.get_or_create(&labels).set(count(objects));
         }
+        self.unhealthy.get_or_create(&KindLabels { kind }).set(count(counts.unhealthy));
         for (category, objects) in &counts.failing {
             let labels = CategoryLabels { kind, category: category.as_str() };
             self.failing.get_or_create(&labels).set(count(*objects));
@@ -173,4 +184,38 @@ async fn tool_requests(tools: &Tools) -> Vec<RequestCount> {
 /// Sets a counter to a value that is counted elsewhere.
 fn set(counter: &Counter, value: u64) {
     counter.inner().store(value, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::HelmReleaseProxy;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn release(status: &Value) -> Arc<HelmReleaseProxy> {
+        let object = json!({
+            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy", "metadata": {"name": "hello"},
+            "spec": {"clusterRef": {}, "chartName": "hello", "repoURL": "https://charts.example"}, "status": status,
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn only_releases_that_are_known_to_be_unhealthy_count() {
+        let healthy = |status: &str| {
+            let at = "2026-01-01T00:00:00Z";
+            let condition = json!({"type": "Healthy", "status": status, "reason": "X", "message": "", "lastTransitionTime": at});
+            release(&json!({"conditions": [condition]}))
+        };
+        let objects = [
+            release(&Value::Null),
+            release(&json!({})),
+            healthy("True"),
+            healthy("Unknown"),
+            healthy("False"),
+        ];
+        let counts = ReleaseCounts::of(&objects);
+        assert_eq!((counts.kind, counts.unhealthy), ("HelmReleaseProxy", 1));
+    }
 }

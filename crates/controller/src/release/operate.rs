@@ -3,13 +3,16 @@
 use std::{sync::Arc, time::Instant};
 
 use chandler_core::{
+    digest::InputDigest,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
-    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
+    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind},
     target::Target,
 };
 use chandler_telemetry::trace::{self, Span};
-use chandler_tool::{Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder};
+use chandler_tool::{
+    Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder, RollbackOrder,
+};
 use chandler_workload::Connection;
 use futures::FutureExt as _;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
@@ -26,7 +29,7 @@ use crate::{
 /// The outcome of an operation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The key under which a failure is recorded: see [`failure_key`].
+    /// The key under which a failure is recorded: see [`failure_key`](chandler_core::release::failure_key).
     pub key: String,
     pub tool: ToolId,
     /// Whether the manager has canceled the operation, or did not begin it.
@@ -49,13 +52,35 @@ pub enum Done {
     /// The release was deployed with these inputs before, and nothing was changed.
     Unchanged(ReleaseDetails),
     Removed,
+    /// An earlier revision was restored, because applying the inputs has `failed`.
+    RolledBack {
+        details: ReleaseDetails,
+        failed: InputDigest,
+    },
+    /// The release was removed, because applying its inputs has failed.
+    Uninstalled,
+}
+
+/// An operation to start.
+pub(super) struct Start {
+    pub operation: Operation<Inputs>,
+    /// The key under which a failure is recorded: see [`failure_key`](chandler_core::release::failure_key).
+    pub key: String,
+    /// What a rollback restores.
+    pub restored: Option<Restored>,
+}
+
+/// The revision that a rollback restores.
+pub(super) struct Restored {
+    pub revision: u32,
+    pub inputs: InputDigest,
 }
 
 /// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
 /// be thousands of queued operations. They are read when it starts.
 struct Work<R: ReleaseKind> {
     context: Arc<ReleaseContext<R>>,
-    operation: Operation<Inputs>,
+    start: Start,
     id: String,
     /// Generation of the spec that requests it.
     generation: Option<i64>,
@@ -73,16 +98,16 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     pub(super) fn operate(
         self: &Arc<Self>,
         object: &R,
-        operation: Operation<Inputs>,
+        start: Start,
         desired: &Desired,
         tool: PackageTool,
         connection: Arc<Connection>,
     ) {
         let id = object.uid().unwrap_or_default();
-        let started = operation.borrowed().map(|inputs| inputs.digest.clone());
+        let started = start.operation.borrowed().map(|inputs| inputs.digest.clone());
         let work = Work {
             context: self.clone(),
-            operation,
+            start,
             id: id.clone(),
             generation: object.meta().generation,
             object: ObjectRef::from_obj(object),
@@ -92,7 +117,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             tool,
             connection,
         };
-        let waits = desired.execution.wait && started.kind() != OperationKind::REMOVE;
+        let is_removal = matches!(started.kind(), OperationKind::Remove | OperationKind::Uninstall);
+        let waits = desired.execution.wait && !is_removal;
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
             span.with("chandler.operation", started.kind().as_str())
@@ -114,7 +140,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 impl<R: ReleaseKind> Work<R> {
     async fn run(self, handle: Handle<Outcome>) -> Outcome {
         let started = Instant::now();
-        let (cluster, release, kind) = (&self.cluster, &self.release, self.operation.kind());
+        let (cluster, release, kind) = (&self.cluster, &self.release, self.start.operation.kind());
         let desired = if handle.cancel.is_cancelled() { None } else { self.still_desired() };
         let Some(desired) = desired else {
             tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation is not started: it is outdated");
@@ -141,37 +167,31 @@ impl<R: ReleaseKind> Work<R> {
     }
 
     fn outcome(&self, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
-        let key = match &self.operation {
-            Operation::Apply { inputs, .. } => failure_key::apply(self.generation, &inputs.digest),
-            Operation::Remove => failure_key::remove(),
-        };
-        Outcome { key, tool: self.tool.id(), canceled, result }
+        Outcome { key: self.start.key.clone(), tool: self.tool.id(), canceled, result }
     }
 
     /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
     /// the desired release if so. An object that does not reflect the spec of its placement yet is about to change.
     fn still_desired(&self) -> Option<Desired> {
         let object = self.context.releases.by_reference(&self.object)?;
-        let is_removal = matches!(self.operation, Operation::Remove);
+        let is_removal = matches!(self.start.operation, Operation::Remove);
         let is_unchanged = object.uid().as_ref() == Some(&self.id)
             && object.meta().deletion_timestamp.is_some() == is_removal
             && (is_removal || object.meta().generation == self.generation);
         let is_paused = status::is_paused(&*object) || self.context.clusters.facts(&self.cluster).paused;
         let placement = (self.context.placement_state)(&object);
-        let is_wanted =
-            is_unchanged && !is_paused && (is_removal || !placement.paused && placement.is_applied);
-        if !is_wanted {
+        if !is_unchanged || is_paused || !placement.allows(&*object) {
             return None;
         }
         // The reconcile that follows reports a spec that is not valid.
-        let mut desired = object.desired().ok()?;
+        let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
         Some(desired)
     }
 
     async fn act(&self, desired: Desired, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
         let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
-        match &self.operation {
+        match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let Applied { details, unchanged } =
                     self.apply(operation_id, desired, *kind, inputs, handle).await?;
@@ -180,6 +200,14 @@ impl<R: ReleaseKind> Work<R> {
             Operation::Remove => {
                 self.remove(operation_id, desired, handle).await?;
                 Ok(Done::Removed)
+            }
+            Operation::Uninstall => {
+                self.remove(operation_id, desired, handle).await?;
+                Ok(Done::Uninstalled)
+            }
+            Operation::Rollback { inputs } => {
+                let details = self.roll_back(operation_id, desired, inputs, handle).await?;
+                Ok(Done::RolledBack { details, failed: inputs.digest.clone() })
             }
         }
     }
@@ -223,6 +251,34 @@ impl<R: ReleaseKind> Work<R> {
         // The operation may wait long, and needs the values no more.
         drop(desired);
         self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
+    }
+
+    async fn roll_back(
+        &self,
+        operation_id: String,
+        desired: Desired,
+        failed: &Inputs,
+        handle: &Handle<Outcome>,
+    ) -> Result<ReleaseDetails, OperationFailure> {
+        let Some(Restored { revision, inputs }) = &self.start.restored else {
+            return Err(not_begun().into());
+        };
+        let target = self.target()?;
+        self.context.metrics.tool_call("rollback");
+        let order = RollbackOrder {
+            operation_id,
+            target,
+            release: self.release.clone(),
+            revision: *revision,
+            inputs: inputs.clone(),
+            rolled_back: failed.digest.clone(),
+            rendering: desired.rendering.clone(),
+            execution: desired.execution.clone(),
+        };
+        drop(desired);
+        let Applied { details, .. } =
+            self.tool.rollback(order, &handle.cancel, |step| handle.step(step)).await?;
+        Ok(details)
     }
 
     async fn remove(

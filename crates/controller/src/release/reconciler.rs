@@ -1,28 +1,28 @@
 //! The reconciler of one release object.
 
 mod finalizer;
+mod health;
 mod installed;
 mod outcome;
 mod report;
+mod start;
+mod view;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
+use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, extensions::RETRY_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
-    identity::ReleaseId,
     inventory::RevisionState,
     poll::Poll,
     release::{
-        ClusterState, Collision, Desired, InFlight, InputState, InventoryState, Observed, Operation,
-        OperationKind, Plan, RecordState, ReleaseKind, ToolChoice, Wait, check_same_tool, failure_key,
-        history, plan, tool_with_record,
+        Collision, Desired, InFlight, InputState, InventoryState, Observed, Plan, ReleaseKind, Wait,
+        check_same_tool, failure_key, history, past_failure, plan,
     },
-    target::Target,
 };
-use chandler_tool::{PackageTool, ReleaseDetails};
-use chandler_workload::{Connection, InventoryView};
+use chandler_tool::ReleaseDetails;
+use chandler_workload::InventoryView;
 use jiff::Timestamp;
 use kube::{
     ResourceExt as _,
@@ -30,14 +30,14 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
+use self::view::View;
 use super::{
-    Outcome, ReleaseContext, claimant,
+    Outcome, PlacementState, ReleaseContext, claimant,
     inputs::{Inputs, package_format},
     reconcile_state::{InputsKey, ReconcileState},
 };
 use crate::{
-    ReconcileError, clusters::ClusterFacts, operations::NumberedOutcome, queue, queue::outside_of_limit,
-    status,
+    ReconcileError, operations::NumberedOutcome, queue, queue::outside_of_limit, routing::ObjectKey, status,
 };
 
 /// How long the reported result of an operation takes precedence over the watch.
@@ -55,29 +55,14 @@ pub struct Reconciler<R: ReleaseKind> {
     uid: String,
     now: Timestamp,
     state: ReconcileState,
+    placement: PlacementState,
+    /// The revision that a rollback would restore.
+    rollback_to: Option<RevisionState>,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
     /// Number of the operation whose outcome the status contains.
     outcome_number: Option<u64>,
-}
-
-/// The cluster as a reconcile sees it.
-struct View {
-    facts: ClusterFacts,
-    /// The tool of the release and the connection that watches its records. `None` means that the cluster is not connected.
-    connected: Option<(PackageTool, Arc<Connection>)>,
-    inventory: InventoryView,
-}
-
-impl View {
-    fn connection(&self) -> Option<&Arc<Connection>> {
-        self.connected.as_ref().map(|(_, connection)| connection)
-    }
-
-    fn target(&self) -> Option<Target> {
-        self.connection()?.target()
-    }
 }
 
 impl<R> Reconciler<R>
@@ -101,7 +86,18 @@ where
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
         }
-        Ok(Self { context, object, uid, now: Timestamp::now(), state, written, status, outcome_number: None })
+        Ok(Self {
+            placement: (context.placement_state)(&object),
+            context,
+            object,
+            uid,
+            now: Timestamp::now(),
+            state,
+            rollback_to: None,
+            written,
+            status,
+            outcome_number: None,
+        })
     }
 
     pub async fn run(mut self) -> Result<Action, ReconcileError> {
@@ -116,9 +112,12 @@ where
             self.take_in(outcome, &desired);
             self.outcome_number = Some(number);
         }
+        let mut view = self.view(&desired).await;
         let mut decision = Plan::NoOp;
-        for _ in 0..ROUNDS {
-            let view = self.view(&desired).await;
+        for round in 0..ROUNDS {
+            if round > 0 {
+                view = self.view(&desired).await;
+            }
             decision = self.decide(&desired, &view);
             self.mark_installed(&desired, &view).await?;
             match &decision {
@@ -144,61 +143,20 @@ where
                 Plan::Wait(_) => break,
             }
         }
-        self.update_conditions(&desired, &decision);
+        let health = self.health(&desired, &view);
+        self.update_conditions(&desired, &decision, health.of_release.as_ref());
         self.write().await?;
-        Ok(self.next(&desired, &decision))
+        Ok(self.next(&desired, &decision, health.recheck_at))
     }
 
-    /// Returns the desired release, with its repository unless the object is being deleted.
+    /// Returns the desired release under its policy, with its repository unless the object is being deleted.
     async fn desired(&self) -> Result<Desired, Failure> {
-        let desired = self.object.desired()?;
+        let desired = self.placement.apply_to(self.object.desired()?);
         if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
     }
 
-    async fn view(&self, desired: &Desired) -> View {
-        let facts = self.context.clusters.facts(&desired.cluster);
-        let reachable = facts.state == ClusterState::Available
-            || desired.remove_with_cluster && facts.waits_for_removals(self.now);
-        if !reachable {
-            return View { facts, connected: None, inventory: InventoryView::Loading };
-        }
-        match self.connect(desired, facts.uid.as_deref()).await {
-            Ok((tool, connection)) => {
-                let inventory = connection.inventory();
-                View { facts, connected: Some((tool, connection)), inventory }
-            }
-            Err(failure) => View { facts, connected: None, inventory: InventoryView::Unavailable(failure) },
-        }
-    }
-
-    /// Returns the tool of the release and the connection that watches its records.
-    async fn connect(
-        &self,
-        desired: &Desired,
-        cluster_uid: Option<&str>,
-    ) -> Result<(PackageTool, Arc<Connection>), Failure> {
-        let tools = &self.context.tools;
-        let connected = |tool: PackageTool| {
-            let connection = self.context.caches.connections.to(&desired.cluster, cluster_uid, tool.id());
-            (tool, connection)
-        };
-        let format = self.status.package.as_ref().map(package_format);
-        let chosen = match ToolChoice::new(format, self.deleting()) {
-            ToolChoice::ByFormat(format) => return tools.for_format(&format).await.map(connected),
-            ToolChoice::First => tools.all().first().cloned().map(connected),
-            ToolChoice::ByRecord => {
-                let all: Vec<_> = tools.all().iter().cloned().map(connected).collect();
-                let record = |(_, connection): &(PackageTool, Arc<Connection>)| {
-                    record_state(&connection.inventory(), &desired.release)
-                };
-                let records: Vec<_> = all.iter().map(record).collect();
-                all.into_iter().nth(tool_with_record(&records))
-            }
-        };
-        chosen.ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))
-    }
-
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
+        self.placement = (self.context.placement_state)(&self.object);
         let listed = match &view.inventory {
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
@@ -227,20 +185,26 @@ where
         let collision = self.collision(desired);
         let (unmet, needed_by) = self.dependencies(desired);
         let inputs = self.known_inputs(desired, view);
-        let past = self.past_failure();
-        let placement = (self.context.placement_state)(&self.object);
+        let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
+        self.rollback_to = self.rollback_target(desired, view, seen, inputs.as_ref());
+        let placement = &self.placement;
         let observed = Observed {
             deleting: self.deleting(),
             moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
             paused: view.facts.paused || status::is_paused(&*self.object),
             placement_paused: placement.paused,
             placement_changing: !placement.is_applied,
+            suspended: placement.suspends(&*self.object),
+            policy_missing: placement.policy.missing(),
+            remediation: placement.policy.effective().remediation,
+            retry_at: self.retry_at(),
             cluster: view.facts.state,
             strategy: desired.strategy,
             collision: &collision,
             unmet: &unmet,
             needed_by: &needed_by,
             remove_with_cluster: view.facts.waits_for_removals(self.now) && desired.remove_with_cluster,
+            orphan: placement.orphans(&*self.object),
             installed_before: self.installed_before(desired.strategy, view.facts.uid.as_deref()),
             inventory: match &view.inventory {
                 InventoryView::Loading => InventoryState::Loading,
@@ -255,11 +219,17 @@ where
                 .map(|running| InFlight { operation: running.operation.borrowed(), phase: running.phase }),
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
+            rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),
             now: self.now,
         };
         plan(&observed, self.object.meta().generation)
+    }
+
+    /// Returns when a user has asked to try again.
+    fn retry_at(&self) -> Option<Timestamp> {
+        self.object.annotations().get(RETRY_ANNOTATION)?.parse().ok()
     }
 
     /// Returns the revision that was read and differs from these inputs.
@@ -276,17 +246,18 @@ where
 
     /// Returns the dependencies that are not ready, and the objects that depend on this one.
     fn dependencies(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
+        let (mut unmet, mut needed_by) = self.context.all_kinds.policy_order(&ObjectKey::of(&*self.object));
         if !R::ORDERED {
-            return (Vec::new(), Vec::new());
+            return (unmet, needed_by);
         }
         let own = self.object.name_any();
         let all = self.context.releases.on_cluster(&desired.cluster);
         let is_met =
             |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
-        let unmet = desired.depends_on.iter().filter(|name| !is_met(name)).cloned();
+        unmet.extend(desired.depends_on.iter().filter(|name| !is_met(name)).cloned());
         let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
-        let needed_by = all.iter().filter(needs_this).map(|other| other.name_any());
-        (unmet.collect(), needed_by.collect())
+        needed_by.extend(all.iter().filter(needs_this).map(|other| other.name_any()));
+        (unmet, needed_by)
     }
 
     async fn resolve(&mut self, desired: &Desired, view: &View) {
@@ -391,26 +362,6 @@ where
         outside_of_limit(tool.observe(&target, &desired.release)).await
     }
 
-    fn start(&mut self, kind: OperationKind, desired: &Desired, view: &View) {
-        let Some((tool, connection)) = &view.connected else { return };
-        self.state.absence_confirmed = false;
-        let operation = match (kind, self.known_inputs(desired, view)) {
-            (OperationKind::Remove, _) => Operation::Remove,
-            (OperationKind::Apply(kind), Some(inputs))
-                if self.status.package.as_ref().map(package_format)
-                    == Some(package_format(&inputs.package)) =>
-            {
-                Operation::Apply { kind, inputs }
-            }
-            (OperationKind::Apply(_), _) => {
-                // The inputs changed after the plan was made, for example because a version was published.
-                self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
-                return;
-            }
-        };
-        self.context.operate(&*self.object, operation, desired, tool.clone(), connection.clone());
-    }
-
     fn inputs_key(&self, desired: &Desired, kubernetes_minor: Option<String>) -> InputsKey {
         let poll = self.poll(desired);
         InputsKey {
@@ -436,31 +387,22 @@ where
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
-    fn next(&self, desired: &Desired, decision: &Plan) -> Action {
+    /// Returns when the release is reconciled again without an event, at `recheck_at` at the latest.
+    fn next(&self, desired: &Desired, decision: &Plan, recheck_at: Option<Timestamp>) -> Action {
         let poll = self.poll(desired).map(|poll| poll.wait(self.now)).filter(|wait| *wait < queue::RESYNC);
-        match decision {
+        let wait = match decision {
             // Nothing is watched that could report that the tool is back.
             Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
-                Action::requeue(TOOL_RETRY)
+                TOOL_RETRY
             }
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
-                queue::at(*until)
+                queue::until(*until)
             }
-            Plan::Wait(Wait::PlacementChanging) => Action::requeue(PLACEMENT_RETRY),
-            _ if self.context.caches.reconcile_states.get(&self.uid).expectation.is_some() => {
-                Action::requeue(CATCH_UP)
-            }
-            _ => poll.map_or_else(|| queue::resync(&*self.object), Action::requeue),
-        }
-    }
-}
-
-/// Returns what the inventory of a tool shows about a release.
-fn record_state(inventory: &InventoryView, release: &ReleaseId) -> RecordState {
-    match inventory {
-        InventoryView::Known(inventory) if inventory.newest(release).is_some() => RecordState::Present,
-        InventoryView::Known(_) => RecordState::Absent,
-        InventoryView::Loading | InventoryView::Unavailable(_) => RecordState::Unknown,
+            Plan::Wait(Wait::PlacementChanging) => PLACEMENT_RETRY,
+            _ if self.context.caches.reconcile_states.get(&self.uid).expectation.is_some() => CATCH_UP,
+            _ => poll.unwrap_or_else(|| queue::until_resync(&*self.object)),
+        };
+        Action::requeue(recheck_at.map_or(wait, |at| wait.min(queue::until(at))))
     }
 }
 

@@ -5,7 +5,10 @@ use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
-use chandler_api::extensions::Reference;
+use chandler_api::{
+    addons::HelmChartProxy,
+    extensions::{AddonPolicy, ExtensionInstance, PlacementName, PlacementReference, Reference},
+};
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
@@ -45,9 +48,15 @@ impl Revision {
 #[derive(Clone, Debug)]
 pub struct Placement {
     pub key: ObjectKey,
+    /// The key without the namespace.
+    pub reference: PlacementReference,
     pub uid: Option<String>,
     pub revision: Revision,
     pub paused: bool,
+    /// Whether its annotation suspends its releases.
+    pub suspended: bool,
+    /// The policy of its releases.
+    pub policy: Option<Reference>,
     /// `None` if its selector is invalid.
     pub selection: Option<Selection>,
     pub follows_extensions: bool,
@@ -63,9 +72,12 @@ impl Placement {
     pub fn of<P: PlacementKind>(placement: &P) -> Self {
         Self {
             key: ObjectKey::of(placement),
+            reference: placement.reference(),
             uid: placement.uid(),
             revision: Revision::of(placement.meta()),
             paused: status::is_paused(placement),
+            suspended: status::is_suspended(placement),
+            policy: placement.policy(),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
             extension: placement.extension(),
@@ -74,9 +86,39 @@ impl Placement {
         }
     }
 
+    /// Returns the key of a placement in the same namespace.
+    pub fn beside(&self, other: &PlacementReference) -> ObjectKey {
+        let kind = match other.kind {
+            PlacementName::HelmChartProxy => status::kind::<HelmChartProxy>(),
+            PlacementName::ExtensionInstance => status::kind::<ExtensionInstance>(),
+        };
+        ObjectKey::new(kind, &self.key.namespace, &other.name)
+    }
+
     /// Returns whether it selects a cluster of its own namespace.
     pub fn selects(&self, cluster: &Cluster) -> bool {
         self.selection.as_ref().is_some_and(|selection| selection.matches(&cluster.key.name, &cluster.labels))
+    }
+}
+
+/// An AddonPolicy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub key: ObjectKey,
+    pub uid: Option<String>,
+    pub revision: Revision,
+    /// The placements whose releases have to be ready first, in the namespace of the placement that uses the policy.
+    pub depends_on: Vec<PlacementReference>,
+}
+
+impl Policy {
+    pub fn of(policy: &AddonPolicy) -> Self {
+        Self {
+            key: ObjectKey::of(policy),
+            uid: policy.uid(),
+            revision: Revision::of(policy.meta()),
+            depends_on: policy.spec.depends_on.clone(),
+        }
     }
 }
 

@@ -1,13 +1,16 @@
 //! The index of watched objects, which decides what to enqueue for an event.
 
+mod policies;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::identity::{ClusterKey, ReleaseId};
 
+pub use self::policies::Dependency;
 use super::{
     Enqueue, ObjectKey,
-    facts::{Cluster, Placement, Release},
+    facts::{Cluster, Placement, Policy, Release},
 };
 
 type Keys = BTreeSet<ObjectKey>;
@@ -19,17 +22,19 @@ type Claim = (ClusterKey, ReleaseId);
 /// Placements, release objects and Clusters, and the relations between them.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// The namespace whose Extensions are available everywhere.
+    /// The namespace whose Extensions and policies are available everywhere.
     platform: String,
     /// By namespace and key.
     placements: HashMap<String, BTreeMap<ObjectKey, Placement>>,
     /// By namespace and name.
     clusters: HashMap<String, BTreeMap<String, Cluster>>,
+    policies: HashMap<ObjectKey, Policy>,
     releases: HashMap<ObjectKey, Release>,
     /// By the kind and namespace of the release objects and the label that names their placement.
     by_owner: HashMap<ObjectKey, Keys>,
     /// By the key of `by_owner` and the cluster.
     by_owner_on: HashMap<(ObjectKey, ClusterKey), Keys>,
+    by_placement: HashMap<ObjectKey, Keys>,
     by_cluster: HashMap<ClusterKey, Keys>,
     by_claim: HashMap<Claim, Keys>,
 }
@@ -75,9 +80,15 @@ impl Index {
         if before.as_ref().is_some_and(|before| before.revision == now.revision) {
             return Vec::new();
         }
-        if before.as_ref().is_some_and(|before| before.paused != now.paused) {
-            self.paused_or_resumed(&key, &mut work);
+        // Its releases read this from the placement, and do not change with it.
+        let is_same = |before: &Placement| {
+            (before.paused, before.suspended, &before.policy) == (now.paused, now.suspended, &now.policy)
+        };
+        if let Some(before) = before.as_ref().filter(|before| !is_same(before)) {
+            self.ordered_releases_of(before, &mut work);
+            self.ordered_releases_of(now, &mut work);
         }
+        self.policy_dependents(now, &mut work);
         work.insert(Enqueue::Placement(key));
         self.selected_by(now, &mut work);
         if let Some(before) = before {
@@ -86,20 +97,13 @@ impl Index {
         listed(work)
     }
 
-    /// A paused placement starts no operation of its releases.
-    fn paused_or_resumed(&self, placement: &ObjectKey, work: &mut Work) {
-        let is_own = |release: &&Release| release.placement.as_ref().is_some_and(|(key, _)| key == placement);
-        work.extend(
-            self.releases.values().filter(is_own).map(|release| Enqueue::Release(release.key.clone())),
-        );
-    }
-
     pub fn on_placement_deleted(&mut self, deleted: &Placement) -> Vec<Enqueue> {
         let Some(own) = self.placements.get_mut(&deleted.key.namespace) else { return Vec::new() };
         if own.get(&deleted.key).is_some_and(|known| known.uid == deleted.uid) {
             own.remove(&deleted.key);
         }
         let mut work = Work::new();
+        self.policy_dependents(deleted, &mut work);
         self.selected_by(deleted, &mut work);
         listed(work)
     }
@@ -277,8 +281,10 @@ impl Index {
         }
         for neighbor in self.neighbors(release) {
             work.insert(Enqueue::Release(neighbor.key.clone()));
-            // A placement must not delete a release that others depend on.
-            if let Some((placement, cluster)) = &neighbor.placement {
+            // A placement must not delete a release that others depend on. The order of policies is kept by finalizers.
+            if let Some((placement, cluster)) =
+                neighbor.placement.as_ref().filter(|_| neighbor.is_ordered_with(release))
+            {
                 work.insert(Enqueue::PlacementCluster(placement.clone(), cluster.clone()));
             }
         }
@@ -300,7 +306,7 @@ impl Index {
         let cluster = release.claim.as_ref().map(|(cluster, _)| cluster);
         let others = cluster.into_iter().flat_map(|cluster| keys(&self.by_cluster, cluster));
         let others = others.filter_map(|other| self.releases.get(other));
-        others.filter(|other| other.is_ordered_with(release))
+        others.filter(|other| other.is_ordered_with(release) || self.is_ordered_by_policy(other, release))
     }
 
     fn all_placements(&self) -> impl Iterator<Item = &Placement> {
@@ -320,6 +326,9 @@ impl Index {
             }
             self.by_owner.entry(owner).or_default().insert(key.clone());
         }
+        if let Some((placement, _)) = &release.placement {
+            self.by_placement.entry(placement.clone()).or_default().insert(key.clone());
+        }
         if let Some(claim) = &release.claim {
             self.by_cluster.entry(claim.0.clone()).or_default().insert(key.clone());
             self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
@@ -334,6 +343,9 @@ impl Index {
             if let Some(cluster) = &known.cluster {
                 remove_from(&mut self.by_owner_on, &(owner, cluster.clone()), key);
             }
+        }
+        if let Some((placement, _)) = &known.placement {
+            remove_from(&mut self.by_placement, placement, key);
         }
         if let Some(claim) = &known.claim {
             remove_from(&mut self.by_cluster, &claim.0, key);

@@ -1,5 +1,7 @@
 //! Events and the objects that each of them enqueues.
 
+mod policies;
+
 use std::collections::BTreeSet;
 
 use chandler_api::{
@@ -11,7 +13,7 @@ use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Enqueue, Index, ObjectKey, facts};
+use super::{Dependency, Enqueue, Index, ObjectKey, facts};
 
 const PLATFORM: &str = "platform";
 

@@ -24,7 +24,8 @@ pub enum Change<R> {
 /// `desired` maps each selected cluster to its object. `None` means that the object could not be composed, for example
 /// because its template failed; the existing object is left unchanged then. A release whose identity changes is deleted
 /// first and created again once it is gone. Objects of clusters that are no longer selected are deleted, except with
-/// [`Strategy::InstallOnce`]. `uid_of` returns the uid of a Cluster: another one with the same name is a new cluster.
+/// [`Strategy::InstallOnce`]; whether their release is removed too, or left in place by a policy, is decided for the deleted
+/// object. `uid_of` returns the uid of a Cluster: another one with the same name is a new cluster.
 pub fn changes<P: PlacementKind>(
     desired: &BTreeMap<ClusterKey, Option<P::Release>>,
     existing: &[Arc<P::Release>],

@@ -4,19 +4,20 @@ use chandler_api::{
     capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
-        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, Reference,
-        ReleaseIdentity, ValuesSecret,
+        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, PlacementName,
+        Reference, ReleaseIdentity, ValuesSecret,
     },
     reasons::PlacementVocabulary,
 };
 use kube_core::{Resource as _, ResourceExt};
 
 use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains};
-use crate::{failure::Category, identity::ClusterKey, naming, release::Strategy};
+use crate::{failure::Category, identity::ClusterKey, naming, policy::PolicyOptions, release::Strategy};
 
 impl PlacementKind for ExtensionInstance {
     type Release = AddonRelease;
     type Status = InstanceStatus;
+    const NAME: PlacementName = PlacementName::ExtensionInstance;
     const FINALIZER: &'static str = INSTANCE_FINALIZER;
     const OWNER_LABEL: &'static str = INSTANCE_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::ExtensionInstance;
@@ -32,6 +33,15 @@ impl PlacementKind for ExtensionInstance {
 
     fn strategy(&self) -> Strategy {
         Strategy::Continuous
+    }
+
+    fn policy(&self) -> Option<Reference> {
+        self.spec.policy_ref.clone()
+    }
+
+    fn options(&self) -> PolicyOptions {
+        let options = &self.spec.options;
+        PolicyOptions { atomic: options.atomic, skip_crds: options.skip_crds, force: options.force }
     }
 
     fn follows_extensions(&self) -> bool {

@@ -7,6 +7,7 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
+    extensions::{POLICY_ANNOTATION, PlacementName, Reference},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
@@ -18,12 +19,14 @@ use crate::{
     digest::Digest,
     identity::ClusterKey,
     naming,
+    policy::{self, PolicyOptions},
     release::{Strategy, helm_strategy},
 };
 
 impl PlacementKind for HelmChartProxy {
     type Release = HelmReleaseProxy;
     type Status = PlacementStatus;
+    const NAME: PlacementName = PlacementName::HelmChartProxy;
     const FINALIZER: &'static str = CHART_PROXY_FINALIZER;
     const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::HelmChartProxy;
@@ -34,6 +37,15 @@ impl PlacementKind for HelmChartProxy {
 
     fn strategy(&self) -> Strategy {
         helm_strategy(self.spec.reconcile_strategy)
+    }
+
+    fn policy(&self) -> Option<Reference> {
+        policy::parse_reference(self.annotations().get(POLICY_ANNOTATION)?)
+    }
+
+    fn options(&self) -> PolicyOptions {
+        let options = &self.spec.options;
+        PolicyOptions { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
@@ -170,7 +182,27 @@ pub(super) fn contains(
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::Scope;
+
     use super::*;
+
+    #[test]
+    fn an_annotation_names_the_policy() {
+        let mut chart: HelmChartProxy = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "hello", "namespace": "fleet"},
+            "spec": {
+                "clusterSelector": {}, "chartName": "hello", "repoURL": "https://charts.example",
+                "options": {"atomic": true, "upgrade": {"force": true}},
+            },
+        }))
+        .unwrap();
+        assert_eq!(chart.policy(), None);
+        chart.annotations_mut().insert(POLICY_ANNOTATION.to_owned(), "platform/safe".to_owned());
+        let reference = Reference { name: "safe".to_owned(), scope: Scope::Platform };
+        assert_eq!(chart.policy(), Some(reference));
+        assert_eq!(chart.options(), PolicyOptions { atomic: true, skip_crds: false, force: true });
+        assert_eq!(chart.reference().to_string(), "HelmChartProxy hello");
+    }
 
     #[test]
     fn an_input_without_an_effect_on_the_values_causes_no_write() {

@@ -2,13 +2,18 @@
 
 use std::{collections::BTreeMap, fmt::Debug};
 
-use chandler_api::{extensions::Reference, reasons::PlacementVocabulary, status::PlacementStatus};
+use chandler_api::{
+    extensions::{PlacementName, PlacementReference, Reference},
+    reasons::PlacementVocabulary,
+    status::PlacementStatus,
+};
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
+    policy::PolicyOptions,
     release::{ReleaseKind, Strategy},
 };
 
@@ -19,6 +24,8 @@ pub trait PlacementKind:
     /// The kind of its release objects.
     type Release: ReleaseKind;
     type Status: AsRef<PlacementStatus> + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
+    /// The name of the kind, as a policy refers to it.
+    const NAME: PlacementName;
     /// Finalizer that keeps the object until its releases are removed.
     const FINALIZER: &'static str;
     /// Label of a release object that names its placement.
@@ -29,6 +36,14 @@ pub trait PlacementKind:
     /// Returns the selection of clusters in its namespace.
     fn selection(&self) -> Result<Selection, SelectionError>;
     fn strategy(&self) -> Strategy;
+    /// Returns the AddonPolicy of its releases.
+    fn policy(&self) -> Option<Reference>;
+    /// Returns its options that a policy may contradict.
+    fn options(&self) -> PolicyOptions;
+    /// Returns how a policy refers to it.
+    fn reference(&self) -> PlacementReference {
+        PlacementReference { kind: Self::NAME, name: self.meta().name.clone().unwrap_or_default() }
+    }
     /// Returns whether it selects a cluster with these labels.
     fn selects(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> bool {
         self.meta().namespace.as_deref() == Some(&cluster.namespace)

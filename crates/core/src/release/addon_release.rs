@@ -2,8 +2,8 @@
 
 use chandler_api::{
     extensions::{
-        ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, INSTALLED_ANNOTATION, OnClusterDelete,
-        ReleaseOptions, Scope,
+        ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, CrdsPolicy, FieldConflicts,
+        INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions, Scope,
     },
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
@@ -13,6 +13,7 @@ use kube_core::ResourceExt as _;
 use super::{
     Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
     SourceFolder, Strategy, Values, ValuesReuse,
+    desired::replaces_unsafe_crds,
     helm_release_proxy::{invalid, timeout},
 };
 use crate::{
@@ -51,7 +52,10 @@ impl ReleaseKind for AddonRelease {
             remove_with_cluster: spec.on_cluster_delete == OnClusterDelete::Uninstall,
             strategy: Strategy::Continuous,
             rendering: rendering(&spec.options),
-            execution: execution(&spec.options)?,
+            execution: ExecutionOptions {
+                replace_unsafe_crds: replaces_unsafe_crds(self),
+                ..execution(&spec.options)?
+            },
         })
     }
 
@@ -111,6 +115,9 @@ fn execution(options: &ReleaseOptions) -> Result<ExecutionOptions, Failure> {
         timeout: timeout(&options.timeout)?,
         keep_history: false,
         removal_description: String::new(),
+        conflicts: FieldConflicts::default(),
+        crds: CrdsPolicy::default(),
+        replace_unsafe_crds: false,
     })
 }
 

@@ -2,11 +2,15 @@
 
 use std::{fmt, time::Duration};
 
-use chandler_api::extensions::{PinnedPackage, Reference};
+use chandler_api::extensions::{
+    CrdsPolicy, FieldConflicts, OnClusterDelete, PinnedPackage, REPLACE_CRDS_ANNOTATION, Reference,
+};
+use kube_core::{Resource, ResourceExt as _};
 
 use crate::{
     failure::Failure,
     identity::{ClusterKey, ReleaseId},
+    policy::ReleasePolicy,
 };
 
 /// The desired state of a release.
@@ -28,6 +32,17 @@ pub struct Desired {
 }
 
 impl Desired {
+    /// Returns the desired state under a policy. It has the same inputs: a change of a policy creates no revision.
+    #[must_use]
+    pub fn with_policy(mut self, policy: &ReleasePolicy) -> Self {
+        self.execution.conflicts = policy.conflicts;
+        self.execution.crds = if self.rendering.skip_crds { CrdsPolicy::Skip } else { policy.crds };
+        if let Some(on_cluster_delete) = policy.on_cluster_delete {
+            self.remove_with_cluster = on_cluster_delete == OnClusterDelete::Uninstall;
+        }
+        self
+    }
+
     /// Returns the note of an Event about a failure. If the package is made of a folder of a Source, it names the cluster and
     /// the revision, so that users find the bad commit.
     pub fn failure_note(&self, failure: &Failure) -> String {
@@ -40,6 +55,12 @@ impl Desired {
             None => message.clone(),
         }
     }
+}
+
+/// Returns whether a release object, or a placement, has the annotation that lets CRDs be replaced even if that could lose
+/// data.
+pub fn replaces_unsafe_crds(object: &impl Resource) -> bool {
+    object.annotations().get(REPLACE_CRDS_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 /// The values of a release.
@@ -152,4 +173,77 @@ pub struct ExecutionOptions {
     pub timeout: Duration,
     pub keep_history: bool,
     pub removal_description: String,
+    /// What happens to fields that another field manager has set.
+    pub conflicts: FieldConflicts,
+    /// What happens to the CRDs of the package. [`RenderingOptions::skip_crds`] wins.
+    pub crds: CrdsPolicy,
+    /// Whether CRDs are replaced even if that could lose data.
+    pub replace_unsafe_crds: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::AddonRelease;
+    use serde_json::json;
+
+    use super::*;
+    use crate::release::ReleaseKind as _;
+
+    fn release(options: &serde_json::Value, on_cluster_delete: &str) -> AddonRelease {
+        serde_json::from_value(json!({
+            "metadata": {"name": "cni-blue", "namespace": "fleet"},
+            "spec": {
+                "cluster": "blue", "release": {"name": "cni", "namespace": "kube-system"},
+                "source": {"repository": "https://charts.example", "chart": "cni"},
+                "options": options, "onClusterDelete": on_cluster_delete,
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_policy_changes_how_a_release_is_operated_and_none_of_its_inputs() {
+        let desired = release(&json!({}), "Skip").desired().unwrap();
+        let policy = ReleasePolicy {
+            conflicts: FieldConflicts::IgnoreFields,
+            crds: CrdsPolicy::CreateReplace,
+            ..ReleasePolicy::default()
+        };
+        let changed = desired.clone().with_policy(&policy);
+        assert_eq!(changed.execution.conflicts, FieldConflicts::IgnoreFields);
+        assert_eq!(changed.execution.crds, CrdsPolicy::CreateReplace);
+        assert_eq!(changed.rendering, desired.rendering, "no new revision");
+        assert_eq!(desired.clone().with_policy(&ReleasePolicy::default()), desired);
+        let skipping = release(&json!({"skipCRDs": true}), "Skip").desired().unwrap().with_policy(&policy);
+        assert_eq!(skipping.execution.crds, CrdsPolicy::Skip, "the option wins");
+    }
+
+    #[test]
+    fn a_policy_decides_what_happens_with_the_cluster_if_it_says_so() {
+        use OnClusterDelete::{Skip, Uninstall};
+        let rows = [
+            ("Skip", None, false),
+            ("Uninstall", None, true),
+            ("Skip", Some(Uninstall), true),
+            ("Uninstall", Some(Skip), false),
+        ];
+        for (own, on_cluster_delete, expected) in rows {
+            let policy = ReleasePolicy { on_cluster_delete, ..ReleasePolicy::default() };
+            let desired = release(&json!({}), own).desired().unwrap().with_policy(&policy);
+            assert_eq!(desired.remove_with_cluster, expected, "{own} {on_cluster_delete:?}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_allows_to_replace_any_crd() {
+        for (value, expected) in
+            [(None, false), (Some("true"), true), (Some("false"), false), (Some(""), false)]
+        {
+            let mut release = release(&json!({}), "Skip");
+            release
+                .annotations_mut()
+                .extend(value.map(|value| (REPLACE_CRDS_ANNOTATION.to_owned(), value.to_owned())));
+            assert_eq!(release.desired().unwrap().execution.replace_unsafe_crds, expected, "{value:?}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use chandler_api::{
         DEFAULT_CREDENTIALS_KEY, DEFAULT_NAMESPACE, HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER,
         ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference, Timeout, or_default,
     },
+    extensions::{CrdsPolicy, FieldConflicts},
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
 };
@@ -14,7 +15,7 @@ use kube_core::ResourceExt as _;
 
 use super::{
     Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
-    Strategy, Values, ValuesReuse,
+    Strategy, Values, ValuesReuse, desired::replaces_unsafe_crds,
 };
 use crate::{
     failure::{Category, Failure},
@@ -58,7 +59,10 @@ impl ReleaseKind for HelmReleaseProxy {
             remove_with_cluster: false,
             strategy: strategy(spec.reconcile_strategy),
             rendering: rendering(&spec.options),
-            execution: execution(&spec.options)?,
+            execution: ExecutionOptions {
+                replace_unsafe_crds: replaces_unsafe_crds(self),
+                ..execution(&spec.options)?
+            },
         })
     }
 
@@ -128,6 +132,9 @@ fn execution(options: &HelmOptions) -> Result<ExecutionOptions, Failure> {
         timeout: timeout(&options.timeout)?,
         keep_history: uninstall.keep_history,
         removal_description: uninstall.description,
+        conflicts: FieldConflicts::default(),
+        crds: CrdsPolicy::default(),
+        replace_unsafe_crds: false,
     })
 }
 

@@ -56,7 +56,7 @@ mod tests {
     }
 
     fn state(revision: u32, status: ReleaseStatus, second: i64) -> RevisionState {
-        RevisionState { revision, status, mark: None, updated: Some(at(second)) }
+        RevisionState { revision, status, mark: None, rolled_back: None, updated: Some(at(second)) }
     }
 
     fn rows(history: &[RevisionRecord]) -> Vec<(u32, &str, i64)> {

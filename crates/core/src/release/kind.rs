@@ -53,14 +53,23 @@ pub trait ReleaseKind:
         self.readiness().is_some_and(|ready| ready.status == "True")
     }
 
-    /// Returns whether releases that depend on it may proceed: it is ready, or it is deployed and only kept from
-    /// deletion by its dependents.
+    /// Returns whether its release is deployed with its current spec: it is ready, or only its objects are not healthy. Such a
+    /// release need not be moved before a Kubernetes upgrade.
+    fn is_deployed(&self) -> bool {
+        let is_unhealthy =
+            |ready: &Condition| ReleaseReason::parse(&ready.reason) == Some(ReleaseReason::Unhealthy);
+        self.readiness().is_some_and(|ready| ready.status == "True" || is_unhealthy(ready))
+    }
+
+    /// Returns whether releases that depend on it may proceed: it is deployed, healthy or not, or it is deployed and only kept
+    /// from deletion by its dependents. An unhealthy release holds no other one, because that would hold Kubernetes upgrades
+    /// too, and because the other one may be what it lacks.
     fn satisfies_dependents(&self) -> bool {
         let is_kept_for_dependents = self.meta().deletion_timestamp.is_some()
             && self.readiness().and_then(|ready| ReleaseReason::parse(&ready.reason))
                 == Some(ReleaseReason::StillNeeded)
             && self.status().is_some_and(|status| status.status == ReleaseState::Deployed.as_str());
-        is_kept_for_dependents || self.is_ready()
+        is_kept_for_dependents || self.is_deployed()
     }
 
     /// Returns whether the object has the annotations for a release that has been installed at least once on the Cluster
@@ -71,5 +80,46 @@ pub trait ReleaseKind:
         let installed_on = annotations.get(INSTALLED_ON_ANNOTATION).map(String::as_str);
         annotations.get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
             && (installed_on.is_none() || cluster_uid.is_none() || installed_on == cluster_uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::HelmReleaseProxy;
+    use serde_json::json;
+
+    use super::*;
+
+    fn release(observed: i64, status: &str, reason: &str, deleting: bool) -> HelmReleaseProxy {
+        let deleted_at = deleting.then_some("2026-01-01T00:00:00Z");
+        serde_json::from_value(json!({
+            "metadata": {"name": "cni-blue", "generation": 2, "deletionTimestamp": deleted_at},
+            "spec": {"clusterRef": {"name": "blue"}, "chartName": "cni", "repoURL": "https://charts.example"},
+            "status": {"observedGeneration": observed, "status": "deployed", "conditions": [{
+                "type": "Ready", "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_unhealthy_release_is_deployed_and_holds_no_other() {
+        // Ready, deployed, satisfies its dependents.
+        let rows = [
+            (release(2, "True", "Ready", false), [true, true, true]),
+            (release(1, "True", "Ready", false), [false, false, false]),
+            (release(2, "False", "Unhealthy", false), [false, true, true]),
+            (release(1, "False", "Unhealthy", false), [false, false, false]),
+            (release(2, "False", "HelmReleasePending", false), [false, false, false]),
+            (release(2, "False", "RolledBack", false), [false, false, false]),
+            (release(2, "False", "Suspended", false), [false, false, false]),
+            (release(2, "Unknown", "ClusterUnreachable", false), [false, false, false]),
+            (release(2, "False", "StillNeeded", true), [false, false, true]),
+        ];
+        for (release, expected) in rows {
+            let is = [release.is_ready(), release.is_deployed(), release.satisfies_dependents()];
+            assert_eq!(is, expected, "{:?}", release.readiness());
+        }
     }
 }

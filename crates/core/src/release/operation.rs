@@ -14,6 +14,10 @@ pub enum ApplyKind {
 pub enum OperationKind {
     Apply(ApplyKind),
     Remove,
+    /// Restores an earlier revision after the last retry has failed.
+    Rollback,
+    /// Removes the release after the last retry has failed. Its object stays.
+    Uninstall,
 }
 
 impl OperationKind {
@@ -21,7 +25,10 @@ impl OperationKind {
     pub const UPGRADE: Self = Self::Apply(ApplyKind::Upgrade);
     pub const RECOVER: Self = Self::Apply(ApplyKind::Recover);
     pub const REMOVE: Self = Self::Remove;
-    pub const ALL: [Self; 4] = [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE];
+    pub const ROLLBACK: Self = Self::Rollback;
+    pub const UNINSTALL: Self = Self::Uninstall;
+    pub const ALL: [Self; 6] =
+        [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE, Self::ROLLBACK, Self::UNINSTALL];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,15 +36,19 @@ impl OperationKind {
             Self::Apply(ApplyKind::Upgrade) => "upgrade",
             Self::Apply(ApplyKind::Recover) => "recover",
             Self::Remove => "remove",
+            Self::Rollback => "rollback",
+            Self::Uninstall => "uninstall",
         }
     }
 }
 
-/// An operation with its inputs of type `I`. A removal has none.
+/// An operation with its inputs of type `I`. A removal has none; those of a rollback are the ones that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<I> {
     Apply { kind: ApplyKind, inputs: I },
     Remove,
+    Rollback { inputs: I },
+    Uninstall,
 }
 
 impl<I> Operation<I> {
@@ -45,6 +56,8 @@ impl<I> Operation<I> {
         match self {
             Self::Apply { kind, .. } => OperationKind::Apply(*kind),
             Self::Remove => OperationKind::Remove,
+            Self::Rollback { .. } => OperationKind::Rollback,
+            Self::Uninstall => OperationKind::Uninstall,
         }
     }
 
@@ -53,6 +66,8 @@ impl<I> Operation<I> {
         match self {
             Self::Apply { kind, inputs } => Operation::Apply { kind: *kind, inputs },
             Self::Remove => Operation::Remove,
+            Self::Rollback { inputs } => Operation::Rollback { inputs },
+            Self::Uninstall => Operation::Uninstall,
         }
     }
 
@@ -61,6 +76,8 @@ impl<I> Operation<I> {
         match self {
             Self::Apply { kind, inputs } => Operation::Apply { kind, inputs: f(inputs) },
             Self::Remove => Operation::Remove,
+            Self::Rollback { inputs } => Operation::Rollback { inputs: f(inputs) },
+            Self::Uninstall => Operation::Uninstall,
         }
     }
 }

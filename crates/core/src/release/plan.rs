@@ -1,9 +1,16 @@
 //! Plans the next step for a release from its observed state.
 
+mod observed;
+mod remediation;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use self::observed::{
+    ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, failure_key,
+};
+use self::remediation::Attempts;
 use super::{ApplyKind, Collision, Operation, OperationKind, Strategy};
 use crate::{
     digest::InputDigest,
@@ -13,125 +20,6 @@ use crate::{
 
 /// A pending operation of another client that is older than this counts as interrupted.
 const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(15);
-
-/// The observed state of a release: everything that [`plan`] depends on.
-#[derive(Clone, Debug)]
-pub struct Observed<'a> {
-    /// Whether the release object is being deleted.
-    pub deleting: bool,
-    /// Whether it is being deleted because `clusterctl move` has moved it to another management cluster.
-    pub moved: bool,
-    /// Whether the object or its Cluster is paused.
-    pub paused: bool,
-    /// Whether the placement of the object is paused: its releases are not changed, but they are reported and may be
-    /// removed.
-    pub placement_paused: bool,
-    /// Whether the object does not reflect the current spec of its placement yet, so that it is about to change.
-    pub placement_changing: bool,
-    pub cluster: ClusterState,
-    pub strategy: Strategy,
-    pub collision: &'a Collision,
-    /// Dependencies that are not ready.
-    pub unmet: &'a [String],
-    /// Release objects that depend on this one.
-    pub needed_by: &'a [String],
-    /// Whether the release is uninstalled before its Cluster is deleted.
-    pub remove_with_cluster: bool,
-    /// Whether Chandler has installed the release at least once.
-    pub installed_before: bool,
-    pub inventory: InventoryState<'a>,
-    pub inputs: InputState<'a>,
-    /// Chandler's own operation in flight, if any.
-    pub operation: Option<InFlight<'a>>,
-    /// The revision that the status describes.
-    pub described: Option<u32>,
-    /// A revision by another client that was read and differs from the desired state.
-    pub differs: Option<u32>,
-    /// Whether the tool has confirmed that the release does not exist. The inventory may lag behind an operation.
-    pub absence_confirmed: bool,
-    pub failure: Option<&'a PastFailure>,
-    pub now: Timestamp,
-}
-
-/// The lifecycle state of a Cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClusterState {
-    Missing,
-    Deleting,
-    ControlPlaneNotInitialized,
-    Available,
-}
-
-/// What the inventory of the workload cluster knows about the release.
-#[derive(Clone, Debug)]
-pub enum InventoryState<'a> {
-    /// The first list is not complete, so an absent release may exist.
-    Loading,
-    /// The cluster is unreachable.
-    Unavailable(&'a Failure),
-    /// The newest revision, or `None` if the release does not exist.
-    Known(Option<&'a RevisionState>),
-}
-
-/// The inputs of the release.
-#[derive(Clone, Debug)]
-pub enum InputState<'a> {
-    /// Package and values have not been resolved for the current spec.
-    Unresolved,
-    Resolved(&'a InputDigest),
-}
-
-/// Chandler's own operation that has not ended.
-#[derive(Clone, Copy, Debug)]
-pub struct InFlight<'a> {
-    pub operation: Operation<&'a InputDigest>,
-    pub phase: OperationPhase,
-}
-
-/// How far an operation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperationPhase {
-    /// It waits for a slot. Nothing has been done.
-    Queued,
-    Running,
-    /// It has done its writes and only waits for objects to become ready or for a hook to end.
-    Waiting,
-}
-
-/// The last failure, until the step that failed succeeds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastFailure {
-    /// Identifies the step that failed, see [`failure_key`].
-    pub key: String,
-    pub failure: Failure,
-    pub retry_at: Timestamp,
-}
-
-/// Keys of the steps that can fail. Backoff applies to a step with the same key; a step with another key is tried at
-/// once.
-pub mod failure_key {
-    use crate::digest::InputDigest;
-
-    /// Resolving the inputs of a generation of the spec.
-    pub fn resolve(generation: Option<i64>) -> String {
-        format!("generation-{}", generation.unwrap_or_default())
-    }
-
-    /// Reading the release that should have been created from these inputs.
-    pub fn read(generation: Option<i64>, inputs: &InputDigest) -> String {
-        format!("read-{}", apply(generation, inputs))
-    }
-
-    /// Applying these inputs for a generation of the spec.
-    pub fn apply(generation: Option<i64>, inputs: &InputDigest) -> String {
-        format!("{}-{inputs}", generation.unwrap_or_default())
-    }
-
-    /// Removing the release.
-    pub fn remove() -> String {
-        "remove".to_owned()
-    }
-}
 
 /// The next step for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +50,21 @@ pub enum Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
     Paused,
+    /// The object, its placement or its policy is suspended.
+    Suspended,
+    /// The policy of the placement does not exist.
+    PolicyNotFound {
+        name: String,
+    },
+    /// The last retry that the policy allows has failed.
+    Exhausted {
+        failure: Failure,
+    },
+    /// The last retry has failed, and the release was rolled back.
+    RolledBack {
+        /// Why, if it is known.
+        failure: Option<Failure>,
+    },
     /// The placement has a spec that the object does not reflect yet.
     PlacementChanging,
     ClusterMissing,
@@ -207,6 +110,8 @@ pub enum Step {
     Apply,
     /// Removing the release.
     Remove,
+    /// Restoring an earlier revision.
+    Rollback,
 }
 
 /// Why the finalizer is removed.
@@ -222,6 +127,8 @@ pub enum RemoveFinalizer {
     Taken,
     /// The strategy is [`Strategy::InstallOnce`], which never removes a release.
     InstallOnce,
+    /// The cluster is no longer selected, and the policy leaves the release there.
+    Orphaned,
 }
 
 /// Returns the next step. `generation` is that of the release object.
@@ -238,9 +145,12 @@ pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 /// Plans while an operation waits for a slot: it is withdrawn unless it would be started now.
 fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generation: Option<i64>) -> Plan {
     let is_current = match (queued, &observed.inputs) {
-        (Operation::Apply { inputs: queued, .. }, InputState::Resolved(inputs)) => queued == *inputs,
-        (Operation::Apply { .. }, InputState::Unresolved) => false,
-        (Operation::Remove, _) => true,
+        (
+            Operation::Apply { inputs: queued, .. } | Operation::Rollback { inputs: queued },
+            InputState::Resolved(inputs),
+        ) => queued == *inputs,
+        (Operation::Apply { .. } | Operation::Rollback { .. }, InputState::Unresolved) => false,
+        (Operation::Remove | Operation::Uninstall, _) => true,
     };
     match plan(&Observed { operation: None, ..observed.clone() }, generation) {
         Plan::Operate(kind) if kind == queued.kind() && is_current => Plan::Wait(Wait::Operating(kind)),
@@ -251,8 +161,11 @@ fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generat
 
 fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.operation {
-        Some(InFlight { operation: Operation::Remove, .. }) => {
-            return Plan::Wait(Wait::Operating(OperationKind::Remove));
+        Some(InFlight { operation: operation @ (Operation::Remove | Operation::Uninstall), .. }) => {
+            return Plan::Wait(Wait::Operating(operation.kind()));
+        }
+        Some(InFlight { operation, .. }) if held(observed).is_some() && !observed.moved => {
+            return Plan::Wait(Wait::Operating(operation.kind()));
         }
         Some(InFlight { operation, .. }) => return Plan::Cancel(operation.kind()),
         None => {}
@@ -266,6 +179,12 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
     let removed_first = observed.cluster == ClusterState::Deleting && observed.remove_with_cluster;
     if matches!(observed.cluster, ClusterState::Missing | ClusterState::Deleting) && !removed_first {
         return Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone);
+    }
+    if let Some(wait) = held(observed) {
+        return Plan::Wait(wait);
+    }
+    if observed.orphan {
+        return Plan::RemoveFinalizer(RemoveFinalizer::Orphaned);
     }
     match observed.collision {
         Collision::None => {}
@@ -328,30 +247,62 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
-    let next = newest.map_or(operate(ApplyKind::Install), |newest| plan_existing(observed, inputs, newest));
+    let attempts = Attempts::new(observed, generation, inputs);
+    let next = match newest {
+        Some(newest) => plan_existing(observed, inputs, newest, &attempts),
+        None => operate(ApplyKind::Install),
+    };
     let wait = match next {
+        Plan::Adopt { .. } if held(observed).is_some() => held(observed).map(Plan::Wait),
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
-        Plan::Operate(_) if observed.placement_paused => Some(Plan::Wait(Wait::Paused)),
-        Plan::Operate(_) if observed.placement_changing => Some(Plan::Wait(Wait::PlacementChanging)),
+        Plan::Operate(_) => hold_operation(observed).or_else(|| attempts.remedy(newest)),
+        _ => None,
+    };
+    let wait = wait.or_else(|| match next {
         Plan::Operate(OperationKind::Apply(ApplyKind::Install | ApplyKind::Upgrade))
             if !observed.unmet.is_empty() =>
         {
             Some(Plan::Wait(Wait::Dependencies { on: observed.unmet.to_vec() }))
         }
-        Plan::Operate(_) => backed_off(observed, Step::Apply, &failure_key::apply(generation, inputs)),
+        Plan::Operate(_) => backed_off(observed, Step::Apply, attempts.key()),
         _ => None,
-    };
+    });
     wait.unwrap_or(next)
+}
+
+/// Returns why no operation is started on the release, except for the state of the release itself.
+fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
+    let wait = if observed.placement_paused {
+        Some(Wait::Paused)
+    } else if observed.placement_changing {
+        Some(Wait::PlacementChanging)
+    } else {
+        held(observed)
+    };
+    wait.map(Plan::Wait)
+}
+
+/// Returns why no operation is started, not even a removal.
+fn held(observed: &Observed<'_>) -> Option<Wait> {
+    if observed.suspended {
+        return Some(Wait::Suspended);
+    }
+    observed.policy_missing.map(|name| Wait::PolicyNotFound { name: name.to_owned() })
 }
 
 /// Plans while Chandler's own operation is running: waits for it, or cancels it if it waits for objects of outdated
 /// inputs. A user who fixes a wrong value must not have to wait for the timeout of the operation with the wrong value.
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
     let wait = Plan::Wait(Wait::Operating(operation.operation.kind()));
-    let Operation::Apply { inputs: applied, .. } = operation.operation else { return wait };
-    if observed.paused || observed.placement_paused || operation.phase != OperationPhase::Waiting {
+    let (Operation::Apply { inputs: applied, .. } | Operation::Rollback { inputs: applied }) =
+        operation.operation
+    else {
+        return wait;
+    };
+    let is_held = observed.paused || observed.placement_paused || held(observed).is_some();
+    if is_held || operation.phase != OperationPhase::Waiting {
         return wait;
     }
     match observed.inputs {
@@ -367,17 +318,19 @@ fn operate(kind: ApplyKind) -> Plan {
 }
 
 /// Plans for a release that exists.
-fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, newest: &RevisionState) -> Plan {
+fn plan_existing(
+    observed: &Observed<'_>,
+    inputs: &InputDigest,
+    newest: &RevisionState,
+    attempts: &Attempts<'_>,
+) -> Plan {
     match newest.status {
-        status if status.is_interrupted_or_running() => plan_interrupted(observed, newest),
+        status if status.is_interrupted_or_running() => plan_interrupted(observed, newest, attempts),
         ReleaseStatus::Uninstalled => operate(ApplyKind::Install),
         ReleaseStatus::Deployed => match &newest.mark {
-            Some(mark) if mark.digest == *inputs => {
-                if observed.described == Some(newest.revision) {
-                    Plan::NoOp
-                } else {
-                    Plan::Describe
-                }
+            Some(mark) if mark.digest == *inputs => described(observed, newest).unwrap_or(Plan::NoOp),
+            _ if attempts.are_rolled_back(newest) => {
+                described(observed, newest).unwrap_or_else(|| attempts.rolled_back())
             }
             Some(_) => operate(ApplyKind::Upgrade),
             None if observed.differs == Some(newest.revision) => operate(ApplyKind::Upgrade),
@@ -387,11 +340,17 @@ fn plan_existing(observed: &Observed<'_>, inputs: &InputDigest, newest: &Revisio
     }
 }
 
+/// Returns the step that fills in the details of the status, unless it describes this revision.
+fn described(observed: &Observed<'_>, newest: &RevisionState) -> Option<Plan> {
+    (observed.described != Some(newest.revision)).then_some(Plan::Describe)
+}
+
 /// Plans for a pending revision without an operation in flight: an operation of Chandler has been interrupted, one of
-/// another client may still be running. A removal is always by another client, because Chandler removes only releases
-/// of objects that are being deleted.
-fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState) -> Plan {
-    let is_own = newest.mark.is_some() && newest.status != ReleaseStatus::Uninstalling;
+/// another client may still be running. A removal is by another client, unless the policy removes releases that have failed:
+/// otherwise Chandler removes only releases of objects that are being deleted.
+fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState, attempts: &Attempts<'_>) -> Plan {
+    let is_own = newest.mark.is_some()
+        && (newest.status != ReleaseStatus::Uninstalling || attempts.end_with_removal());
     let until = newest.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
     match until {
         Some(until) if !is_own && until > observed.now => {
@@ -406,7 +365,9 @@ fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Optio
 }
 
 fn backed_off(observed: &Observed<'_>, step: Step, key: &str) -> Option<Plan> {
-    let past = observed.failure.filter(|past| past.key == key && past.retry_at > observed.now)?;
+    let past = observed.failure.filter(|past| {
+        past.key == key && past.retry_at > observed.now && !past.is_overridden(observed.retry_at)
+    })?;
     Some(Plan::Wait(Wait::Backoff { step, failure: past.failure.clone(), until: past.retry_at }))
 }
 

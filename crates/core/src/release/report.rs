@@ -1,12 +1,18 @@
 //! The conditions of a release object, derived from its plan.
 
+mod policy;
+
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use self::policy::{health_condition, policy_condition};
 use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
 use crate::{
     conditions::{NewCondition, Status, ready_summary},
     failure::{Category, Failure},
+    health::ReleaseHealth,
+    policy::PolicyState,
 };
 
 /// The progress of an operation, for users.
@@ -25,18 +31,20 @@ pub struct Report {
 pub const ANOTHER_NAME: &str = "give one of them another releaseName or namespace";
 const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 
-/// Returns the conditions to write, or `None` to keep the current ones.
+/// Returns the conditions to write, or `None` to keep the `old` ones.
 ///
-/// The conditions of paused objects are kept. So are those of an object that `has_reported` before while the inventory
-/// of its cluster is loading, for example after a restart.
+/// The conditions of paused objects are kept. So are those of an object that has some while the inventory of its cluster is
+/// loading, for example after a restart. `health` is `None` if it is not observed.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
-    has_reported: bool,
+    old: &[Condition],
+    health: Option<&ReleaseHealth>,
+    policy: &PolicyState,
 ) -> Option<Report> {
-    if has_reported && *plan == Plan::Wait(Wait::InventoryLoading) {
+    if !old.is_empty() && *plan == Plan::Wait(Wait::InventoryLoading) {
         return None;
     }
     let cluster = cluster_condition(plan, vocabulary);
@@ -52,13 +60,13 @@ pub fn report(
             message: cluster.message.clone(),
         }
     };
-    let parts = [cluster, release];
-    Some(Report {
-        conditions: [ready_summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary))]
-            .into_iter()
-            .chain(parts)
-            .collect(),
-    })
+    let health = health.map(|health| health_condition(plan, vocabulary, old, health));
+    // Nothing is concluded from unknown health.
+    let unhealthy = health.clone().filter(|health| health.status == Status::False);
+    let parts: Vec<_> = [cluster, release].into_iter().chain(unhealthy).collect();
+    let ready = ready_summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary));
+    let own = [ready].into_iter().chain(parts.into_iter().take(2));
+    Some(Report { conditions: own.chain(health).chain(policy_condition(vocabulary, policy)).collect() })
 }
 
 fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> NewCondition {
@@ -147,14 +155,7 @@ fn release_condition(
             ),
         ),
         Plan::Wait(Wait::Backoff { step, failure, until }) => {
-            let reason = match step {
-                Step::Read => ReleaseReason::ReadFailed,
-                Step::Remove => ReleaseReason::RemovalFailed,
-                // A missing signature has its own reason, because it is not a failure of Helm.
-                _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
-                Step::Resolve | Step::Apply => ReleaseReason::ApplyFailed,
-            };
-            (Status::False, reason, retry_message(failure, *until))
+            (Status::False, failed_reason(*step, failure), retry_message(failure, *until))
         }
         Plan::Wait(Wait::Taken { by }) => (
             Status::False,
@@ -182,7 +183,11 @@ fn release_condition(
         Plan::ConfirmAbsence => {
             (Status::False, ReleaseReason::Removing, format!("checking that release {release} is removed"))
         }
-        Plan::Wait(_) | Plan::Withdraw => return None,
+        Plan::Wait(wait) => match policy::waiting(wait, release) {
+            Some((reason, message)) => (Status::False, reason, message),
+            None => return None,
+        },
+        Plan::Withdraw => return None,
     };
     Some(NewCondition {
         type_: vocabulary.release_ready(),
@@ -192,11 +197,22 @@ fn release_condition(
     })
 }
 
+/// Returns the reason while a step that has failed waits for its retry.
+fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
+    match step {
+        Step::Read => ReleaseReason::ReadFailed,
+        Step::Remove => ReleaseReason::RemovalFailed,
+        // A missing signature has its own reason, because it is not a failure of Helm.
+        _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
+        Step::Resolve | Step::Apply | Step::Rollback => ReleaseReason::ApplyFailed,
+    }
+}
+
 /// Returns the reason while an operation is running.
 fn reason_of(operation: OperationKind) -> ReleaseReason {
     match operation {
-        OperationKind::Apply(_) => ReleaseReason::Pending,
-        OperationKind::Remove => ReleaseReason::Removing,
+        OperationKind::Apply(_) | OperationKind::Rollback => ReleaseReason::Pending,
+        OperationKind::Remove | OperationKind::Uninstall => ReleaseReason::Removing,
     }
 }
 
@@ -210,6 +226,8 @@ fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
         OperationKind::Apply(ApplyKind::Upgrade) => "upgrading",
         OperationKind::Apply(ApplyKind::Recover) => "recovering",
         OperationKind::Remove => "removing",
+        OperationKind::Rollback => "rolling back",
+        OperationKind::Uninstall => "uninstalling",
     };
     match step {
         Some(step) => format!("{verb} release {release}: {step}"),
@@ -218,108 +236,4 @@ fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use chandler_api::addons::HelmReleaseProxy;
-
-    use super::*;
-    use crate::release::ReleaseKind;
-
-    fn conditions(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {
-        let report = report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, false)?;
-        Some(report.conditions.iter().map(|c| (c.type_, c.status, c.reason.as_str())).collect())
-    }
-
-    #[test]
-    fn conditions_follow_the_plan() {
-        let unreachable = Failure::new(Category::Unreachable, "no route");
-        let until = Timestamp::from_second(9).unwrap();
-        let backoff =
-            |step, failure: &Failure| Plan::Wait(Wait::Backoff { step, failure: failure.clone(), until });
-        let rows = [
-            (Plan::NoOp, (Status::True, "Ready"), (Status::True, "Available"), (Status::True, "Ready")),
-            (
-                Plan::Operate(OperationKind::Apply(ApplyKind::Install)),
-                (Status::False, "HelmReleasePending"),
-                (Status::True, "Available"),
-                (Status::False, "HelmReleasePending"),
-            ),
-            (
-                Plan::Wait(Wait::Unavailable(unreachable.clone())),
-                (Status::Unknown, "ClusterUnreachable"),
-                (Status::Unknown, "ClusterUnreachable"),
-                (Status::Unknown, "ClusterUnreachable"),
-            ),
-            (
-                Plan::Wait(Wait::Unavailable(Failure::new(Category::Unauthorized, "expired"))),
-                (Status::False, "ClusterUnauthorized"),
-                (Status::False, "ClusterUnauthorized"),
-                (Status::Unknown, "ClusterUnauthorized"),
-            ),
-            (
-                backoff(Step::Apply, &unreachable),
-                (Status::False, "HelmInstallOrUpgradeFailed"),
-                (Status::True, "Available"),
-                (Status::False, "HelmInstallOrUpgradeFailed"),
-            ),
-            (
-                backoff(Step::Read, &unreachable),
-                (Status::False, "HelmReleaseGetFailed"),
-                (Status::True, "Available"),
-                (Status::False, "HelmReleaseGetFailed"),
-            ),
-            (
-                backoff(Step::Remove, &unreachable),
-                (Status::False, "HelmReleaseDeletionFailed"),
-                (Status::True, "Available"),
-                (Status::False, "HelmReleaseDeletionFailed"),
-            ),
-            (
-                backoff(Step::Resolve, &Failure::new(Category::GetCaCertificateFailed, "no key ca.crt")),
-                (Status::False, "GetCACertificateFailed"),
-                (Status::False, "GetCACertificateFailed"),
-                (Status::Unknown, "GetCACertificateFailed"),
-            ),
-            (
-                backoff(Step::Resolve, &Failure::new(Category::GetCredentialsFailed, "no Secret")),
-                (Status::False, "GetCredentialsFailed"),
-                (Status::False, "GetCredentialsFailed"),
-                (Status::Unknown, "GetCredentialsFailed"),
-            ),
-            (
-                backoff(Step::Resolve, &Failure::new(Category::VerificationFailed, "it is not signed")),
-                (Status::False, "VerificationFailed"),
-                (Status::True, "Available"),
-                (Status::False, "VerificationFailed"),
-            ),
-            (
-                Plan::RemoveFinalizer(RemoveFinalizer::Removed),
-                (Status::False, "HelmReleaseDeleted"),
-                (Status::True, "Available"),
-                (Status::False, "HelmReleaseDeleted"),
-            ),
-        ];
-        for (plan, ready, cluster, release) in rows {
-            let expected = vec![
-                ("Ready", ready.0, ready.1),
-                ("ClusterAvailable", cluster.0, cluster.1),
-                ("HelmReleaseReady", release.0, release.1),
-            ];
-            assert_eq!(conditions(&plan), Some(expected), "{plan:?}");
-        }
-    }
-
-    #[test]
-    fn paused_objects_keep_their_conditions() {
-        assert_eq!(conditions(&Plan::Wait(Wait::Paused)), None);
-    }
-
-    #[test]
-    fn a_restart_keeps_the_conditions() {
-        let loading = Plan::Wait(Wait::InventoryLoading);
-        let report = |has_reported| {
-            report(&loading, HelmReleaseProxy::VOCABULARY, "default/hello", None, has_reported)
-        };
-        assert!(report(false).is_some());
-        assert_eq!(report(true), None);
-    }
-}
+mod tests;

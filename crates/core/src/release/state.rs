@@ -11,7 +11,7 @@ use super::ReleaseKind;
 /// The state of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum State {
-    /// The last operation failed. It is retried, but needs attention.
+    /// The last operation failed, or the objects of the release are not healthy. It needs attention.
     Failed,
     /// Its cluster is unreachable.
     Unreachable,
@@ -78,6 +78,9 @@ impl State {
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
+            | ReleaseReason::RetriesExhausted
+            | ReleaseReason::RolledBack
+            | ReleaseReason::Unhealthy
             | ReleaseReason::StatusUnreadable => Self::Failed,
             ReleaseReason::ClusterUnreachable
             | ReleaseReason::ClusterUnauthorized
@@ -92,6 +95,12 @@ impl State {
             | ReleaseReason::NotAvailable
             | ReleaseReason::Connecting
             | ReleaseReason::WaitingForDependencies
+            | ReleaseReason::Suspended
+            | ReleaseReason::PolicyNotFound
+            | ReleaseReason::PolicyConflict
+            | ReleaseReason::Accepted
+            | ReleaseReason::Healthy
+            | ReleaseReason::HealthUnknown
             | ReleaseReason::Available
             | ReleaseReason::Ready => Self::Waiting,
         }
@@ -130,7 +139,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 25] = [
+    const TABLE: [(ReleaseReason, State); 34] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
@@ -147,6 +156,15 @@ mod tests {
         (ReleaseReason::VerificationFailed, State::Failed),
         (ReleaseReason::ReleaseCollision, State::Failed),
         (ReleaseReason::WaitingForDependencies, State::Waiting),
+        (ReleaseReason::Suspended, State::Waiting),
+        (ReleaseReason::PolicyNotFound, State::Waiting),
+        (ReleaseReason::PolicyConflict, State::Waiting),
+        (ReleaseReason::Accepted, State::Waiting),
+        (ReleaseReason::RetriesExhausted, State::Failed),
+        (ReleaseReason::RolledBack, State::Failed),
+        (ReleaseReason::Healthy, State::Waiting),
+        (ReleaseReason::Unhealthy, State::Failed),
+        (ReleaseReason::HealthUnknown, State::Waiting),
         (ReleaseReason::StillNeeded, State::Removing),
         (ReleaseReason::Preparing, State::Updating),
         (ReleaseReason::Pending, State::Updating),

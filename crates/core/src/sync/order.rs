@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Manifest, ObjectId};
 
 /// Kinds that others need, in the order in which they are applied. Unknown kinds follow.
-const FIRST: [&str; 22] = [
+const FIRST: [&str; 23] = [
     "Namespace",
     "CustomResourceDefinition",
     "PriorityClass",
@@ -30,6 +30,7 @@ const FIRST: [&str; 22] = [
     "Source",
     "ExtensionCatalog",
     "Extension",
+    "AddonPolicy",
 ];
 
 /// Kinds that need others. They are applied last, in this order.

@@ -7,6 +7,7 @@ mod fleet;
 mod grants;
 mod objects;
 mod parameters;
+mod policies;
 mod server;
 mod tunnel;
 mod updates;

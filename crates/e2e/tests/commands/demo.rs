@@ -10,11 +10,17 @@ use chandler_e2e::{
 use chandler_sandbox::process::{Child, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::documents::{commands, commands_of, document, section};
+use crate::documents::{commands, commands_of, document, root, section};
 
 /// Documents whose commands are run on the clusters of the demo.
-pub const ON_THE_FLEET: [&str; 3] =
-    ["docs/guides/inspecting-a-fleet.md", "docs/guides/writing-an-extension.md", "docs/operations.md"];
+pub const ON_THE_FLEET: [&str; 6] = [
+    "docs/guides/inspecting-a-fleet.md",
+    "docs/guides/writing-an-extension.md",
+    "docs/guides/policies.md",
+    "docs/guides/failures.md",
+    "docs/guides/health.md",
+    "docs/operations.md",
+];
 
 /// Returns the commands of the getting-started guide for the demo.
 pub fn getting_started_commands() -> Vec<String> {
@@ -76,6 +82,7 @@ async fn the_commands_that_the_demo_prints_work() {
     let without_comment = |line: &str| line.split(" #").next().unwrap().trim().to_owned();
     let printed: Vec<String> = commands.iter().map(|line| without_comment(line)).collect();
 
+    std::os::unix::fs::symlink(root().join("examples"), shell.home.join("examples")).unwrap();
     let on_the_fleet = ON_THE_FLEET.into_iter().flat_map(commands_of);
     // `chandler log-level` does not find the store of the demo's manager.
     for line in on_the_fleet.filter(|line| !line.starts_with("chandler log-level")) {

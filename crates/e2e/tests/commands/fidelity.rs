@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use chandler_api::extensions::{CrdsPolicy, FieldConflicts};
 use chandler_core::{
     digest::{Digest, InputDigest},
     identity::{ClusterKey, ReleaseId, ToolId},
@@ -92,6 +93,9 @@ impl Comparison {
                 timeout: Duration::from_mins(1),
                 keep_history: false,
                 removal_description: String::new(),
+                conflicts: FieldConflicts::Fail,
+                crds: CrdsPolicy::Create,
+                replace_unsafe_crds: false,
             },
         };
         let applied = self.tool.apply(order, &CancellationToken::new(), |_| {}).await;

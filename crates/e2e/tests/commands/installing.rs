@@ -222,6 +222,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "--concurrency-per-cluster=8",
         "--watch-filter=blue",
         "--namespace=fleet",
+        "--health=false",
         "--platform-namespace=platform",
         "--platform-version-from=platform/about:version",
         "--allow-source-address=fd00::/8",

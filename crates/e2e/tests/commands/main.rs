@@ -25,4 +25,5 @@ mod providers;
 mod requirements;
 mod sandbox;
 mod shipped_dependencies;
+mod suspend;
 mod tunnel;

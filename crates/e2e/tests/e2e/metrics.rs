@@ -108,6 +108,7 @@ async fn an_install_is_counted_in_all_related_metrics() {
         .apply_placement("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"}))
         .await;
     world.wait_ready("hello", "alpha", 1).await;
+    world.wait_condition("hello", "alpha", "Healthy", ("True", "Healthy")).await;
     manager.wait_idle().await;
     let metrics = manager.metrics().await;
     let exactly = [
@@ -117,7 +118,8 @@ async fn an_install_is_counted_in_all_related_metrics() {
         ("chandler_operations_total{kind=\"install\",outcome=\"success\"}", 1.0),
         ("chandler_operation_wait_seconds_count{kind=\"install\"}", 1.0),
         ("chandler_workload_clusters{state=\"connected\",category=\"\"}", 1.0),
-        ("chandler_workload_requests_total{client=\"manager\",verb=\"watch\",result=\"success\"}", 1.0),
+        // The records of Helm and the four kinds of the release's objects.
+        ("chandler_workload_requests_total{client=\"manager\",verb=\"watch\",result=\"success\"}", 5.0),
         // The Helm driver and the template service.
         ("chandler_tool_starts_total", 2.0),
         ("chandler_queue_depth{kind=\"HelmReleaseProxy\"}", 0.0),

@@ -1,6 +1,9 @@
-//! A no-op reconcile calls no tool, and sends no request to a workload cluster except its watch.
+//! A no-op reconcile calls no tool, and sends no request to a workload cluster except its watches.
 
-use chandler_e2e::{wait::eventually, world::World};
+use chandler_e2e::{
+    wait::{eventually, until},
+    world::World,
+};
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
 
@@ -19,6 +22,7 @@ async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() 
         .apply_placement("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"}))
         .await;
     world.wait_ready("hello", "alpha", 1).await;
+    world.wait_condition("hello", "alpha", "Healthy", ("True", "Healthy")).await;
     manager.wait_idle().await;
     manager.stop().await;
     let downloads = world.repository.requests();
@@ -27,10 +31,22 @@ async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() 
     let mut management = world.sandbox.management().audit_log();
     let manager = world.start_manager();
     manager.wait_idle().await;
-    let mut requests = chandler_requests(audit.read().unwrap());
+    // The records of Helm, and the objects of the release.
+    let kinds = ["configmaps", "deployments", "secrets", "serviceaccounts", "services"];
+    let mut requests = Vec::new();
+    until("every kind is watched", async || {
+        requests.extend(chandler_requests(audit.read().unwrap()));
+        requests.iter().filter(|(verb, _)| verb == "watch").count() >= kinds.len()
+    })
+    .await;
+    manager.wait_idle().await;
+    requests.extend(chandler_requests(audit.read().unwrap()));
     requests.sort();
-    let watch = ["list", "watch"].map(|verb| (verb.to_owned(), "secrets".to_owned()));
-    assert_eq!(requests, watch, "a restart only lists and watches");
+    let watches: Vec<_> = ["list", "watch"]
+        .iter()
+        .flat_map(|verb| kinds.map(|kind| ((*verb).to_owned(), kind.to_owned())))
+        .collect();
+    assert_eq!(requests, watches, "a restart only lists and watches, each kind once");
     let written: Vec<_> = management
         .read()
         .unwrap()

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use anyhow::{Result, bail};
 use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
-    extensions::{AddonRelease, Extension, ExtensionCatalog, ExtensionInstance, Source},
+    extensions::{AddonPolicy, AddonRelease, Extension, ExtensionCatalog, ExtensionInstance, Source},
     status::ReleaseStatus,
 };
 use chandler_sandbox::{
@@ -63,6 +63,7 @@ impl<'a> Walkthrough<'a> {
             ApiResource::erase::<Extension>(&()),
             ApiResource::erase::<ExtensionInstance>(&()),
             ApiResource::erase::<AddonRelease>(&()),
+            ApiResource::erase::<AddonPolicy>(&()),
             ApiResource::erase::<Source>(&()),
         ] {
             wait_served(&client, &resource).await?;

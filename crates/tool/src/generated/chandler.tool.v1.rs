@@ -23,8 +23,8 @@ pub struct DescribeResponse {
     /// an upgrade changes an immutable field.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
-    /// CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
+    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", and "helm-records" if
+    /// the helm CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Number of running operations.
@@ -57,7 +57,9 @@ pub struct ReleaseRecords {
     #[prost(string, tag = "5")]
     pub object_name: ::prost::alloc::string::String,
     /// Keys of the labels with the release's name and the revision number. The object of a revision that Chandler created
-    /// also has the label "chandler.dev/input" with the value "<input digest>.<revision>", set when the object is created.
+    /// also has the label "chandler.dev/input" with the value "<input digest>.<revision>", set when the object is created. That
+    /// of a revision that a Rollback created also has the label "chandler.dev/rolled-back" with the digest of the inputs that
+    /// were rolled back, in the same form.
     #[prost(string, tag = "6")]
     pub release_label: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
@@ -70,6 +72,10 @@ pub struct ReleaseRecords {
     /// that is set. Optional.
     #[prost(string, repeated, tag = "9")]
     pub time_labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Label selector of the objects that releases consist of, for example "app.kubernetes.io/managed-by=Helm". Chandler watches
+    /// them to compute the health of releases. Empty means that the objects have no common label: their health is unknown.
+    #[prost(string, tag = "10")]
+    pub object_label_selector: ::prost::alloc::string::String,
 }
 /// Number of requests by verb and result.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -358,6 +364,12 @@ pub struct ApplyOptions {
     /// Sets force_conflicts for server-side apply and force_replace for client-side apply.
     #[prost(bool, tag = "18")]
     pub force: bool,
+    #[prost(enumeration = "FieldConflicts", tag = "19")]
+    pub field_conflicts: i32,
+    /// Replace CRDs even if stored objects would be lost or become invalid. The annotation
+    /// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package has the same effect for this CRD.
+    #[prost(bool, tag = "20")]
+    pub replace_unsafe_crds: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyRequest {
@@ -383,6 +395,56 @@ pub struct ApplyRequest {
     /// Recover a release whose last operation was interrupted: mark a pending last revision as failed, or finish an
     /// uninstall. Without it, Apply fails with CONFLICT in these cases.
     #[prost(bool, tag = "9")]
+    pub recover: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RollbackOptions {
+    /// Wait until every object is ready.
+    #[prost(bool, tag = "1")]
+    pub wait: bool,
+    /// With `wait`, also wait until Jobs have completed.
+    #[prost(bool, tag = "2")]
+    pub wait_for_jobs: bool,
+    #[prost(bool, tag = "3")]
+    pub disable_hooks: bool,
+    /// Maximum number of revisions to keep. 0 means no limit.
+    #[prost(uint32, tag = "4")]
+    pub max_history: u32,
+    /// Timeout of the operation. Defaults to 10 minutes.
+    #[prost(message, optional, tag = "5")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+    #[prost(enumeration = "FieldConflicts", tag = "6")]
+    pub field_conflicts: i32,
+    /// As in ApplyOptions.
+    #[prost(bool, tag = "7")]
+    pub force: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RollbackRequest {
+    /// Identifies the operation in Cancel, logs and traces.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub target: ::core::option::Option<Target>,
+    #[prost(message, optional, tag = "3")]
+    pub release: ::core::option::Option<Release>,
+    /// The revision to restore. 0 means the newest one before the newest revision that is deployed or superseded and, if
+    /// `input_digest` is set, has this input digest.
+    #[prost(uint32, tag = "4")]
+    pub revision: u32,
+    #[prost(message, optional, tag = "5")]
+    pub options: ::core::option::Option<RollbackOptions>,
+    /// Input digest of the revision to restore, which the tool stores with the new revision as Apply does. Fails with CONFLICT
+    /// if the revision has another one.
+    #[prost(string, tag = "6")]
+    pub input_digest: ::prost::alloc::string::String,
+    /// Digest of the inputs that are rolled back. The tool stores it with the new revision, in the same write.
+    #[prost(string, tag = "7")]
+    pub rolled_back_digest: ::prost::alloc::string::String,
+    /// Recover a release whose last operation was interrupted: mark a pending last revision as failed. Without it, or if the
+    /// revision has no input digest and is less than 15 minutes old, so that another client may still work on it, Rollback
+    /// fails with CONFLICT in this case.
+    #[prost(bool, tag = "8")]
     pub recover: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -482,7 +544,8 @@ pub struct Step {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OperationResult {
-    /// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest.
+    /// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest, or if Rollback
+    /// created no revision, because the newest one is the requested result.
     #[prost(bool, tag = "3")]
     pub unchanged: bool,
     #[prost(oneof = "operation_result::Outcome", tags = "1, 2")]
@@ -492,7 +555,7 @@ pub struct OperationResult {
 pub mod operation_result {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Outcome {
-        /// Result of Apply, and of Remove with keep_history.
+        /// Result of Apply and Rollback, and of Remove with keep_history.
         #[prost(message, tag = "1")]
         State(super::ReleaseState),
         /// Result of Remove.
@@ -544,6 +607,9 @@ pub struct ReleaseState {
     /// Sorted by revision, newest first.
     #[prost(message, repeated, tag = "14")]
     pub history: ::prost::alloc::vec::Vec<Revision>,
+    /// Digest of the inputs that the Rollback which created this revision rolled back. Empty for other revisions.
+    #[prost(string, tag = "15")]
+    pub rolled_back_digest: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Revision {
@@ -644,7 +710,10 @@ pub enum CrdPolicy {
     Unspecified = 0,
     /// Do not create or change CRDs.
     Skip = 1,
-    /// Create missing CRDs and replace existing ones.
+    /// Create missing CRDs and replace existing ones. A tool replaces a CRD, also one among the package's other objects, only if
+    /// no stored object would be lost or become invalid: unless `replace_unsafe_crds` is set, Apply fails with REJECTED, and
+    /// changes nothing, if the new CRD has another scope, lacks a stored version or no longer serves it, or if the schema of a
+    /// served version lacks a field or allows fewer values than before.
     CreateReplace = 2,
 }
 impl CrdPolicy {
@@ -665,6 +734,45 @@ impl CrdPolicy {
             "CRD_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
             "CRD_POLICY_SKIP" => Some(Self::Skip),
             "CRD_POLICY_CREATE_REPLACE" => Some(Self::CreateReplace),
+            _ => None,
+        }
+    }
+}
+/// What happens to fields of other field managers that a package sets to another value. Server-side apply only: client-side
+/// apply overwrites them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FieldConflicts {
+    /// Same as FAIL.
+    Unspecified = 0,
+    /// Fail with CONFLICT. The message names the fields, their managers, and the settings of an AddonPolicy that resolve the
+    /// conflict: `conflicts: Force` and `conflicts: IgnoreFields`.
+    Fail = 1,
+    /// Overwrite the fields and become their manager.
+    Force = 2,
+    /// Apply the objects without these fields, which stay as they are.
+    IgnoreFields = 3,
+}
+impl FieldConflicts {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FIELD_CONFLICTS_UNSPECIFIED",
+            Self::Fail => "FIELD_CONFLICTS_FAIL",
+            Self::Force => "FIELD_CONFLICTS_FORCE",
+            Self::IgnoreFields => "FIELD_CONFLICTS_IGNORE_FIELDS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FIELD_CONFLICTS_UNSPECIFIED" => Some(Self::Unspecified),
+            "FIELD_CONFLICTS_FAIL" => Some(Self::Fail),
+            "FIELD_CONFLICTS_FORCE" => Some(Self::Force),
+            "FIELD_CONFLICTS_IGNORE_FIELDS" => Some(Self::IgnoreFields),
             _ => None,
         }
     }
@@ -1044,6 +1152,39 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Apply"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
+        /// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
+        ///
+        /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
+        /// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+        ///
+        /// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
+        /// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
+        /// result with `unchanged` set.
+        pub async fn rollback(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RollbackRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::OperationEvent>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.tool.v1.PackageTool/Rollback",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Rollback"));
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Reads the state of a release.
         pub async fn observe(
             &mut self,
@@ -1094,7 +1235,7 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Remove"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+        /// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
         /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
         /// but does not report when it has ended.
         pub async fn cancel(

@@ -57,12 +57,10 @@ impl ResourceArgument {
 impl FoundResource<'_> {
     /// Returns the `KIND/NAME` argument that names this object.
     fn argument(&self) -> String {
-        let object = match self {
-            Self::Placement(placement) => &placement.object,
-            Self::Release(release) => &release.object,
-        };
-        let kind = find_kinds(&object.kind).first().map_or(object.kind.as_str(), |kind| kind.short_name());
-        format!("{kind}/{}", object.name)
+        match self {
+            Self::Placement(placement) => placement.object.argument(),
+            Self::Release(release) => release.object.argument(),
+        }
     }
 
     /// Describes the object. If a cluster is given, only the releases on that cluster are included.

@@ -1,19 +1,21 @@
 //! Placements and releases, built from objects of any of their kinds. Values and other large or secret fields are left
 //! out.
 
+use std::fmt;
+
 use chandler_api::{
-    extensions::{SourceProgress, SourceRef},
+    extensions::{POLICY_ANNOTATION, Reference, SUSPEND_ANNOTATION, Scope, SourceProgress, SourceRef},
     reasons::{PlacementReason, ReleaseReason},
     status::{PlacementStatus, ReleaseStatus},
 };
-use chandler_core::{backoff, conditions, failure::Category};
+use chandler_core::{backoff, conditions, failure::Category, policy::parse_reference};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::kinds::Kind;
+use super::kinds::{Kind, find_kinds};
 
 /// Kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -23,6 +25,21 @@ pub struct ObjectName {
     pub name: String,
 }
 
+/// For example `HelmChartProxy fleet/hello`.
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+impl ObjectName {
+    /// Returns the `KIND/NAME` argument of commands that names this object.
+    pub fn argument(&self) -> String {
+        let kind = find_kinds(&self.kind).first().map_or(self.kind.as_str(), |kind| kind.short_name());
+        format!("{kind}/{}", self.name)
+    }
+}
+
 /// An object that installs a package on the clusters that it selects.
 #[derive(Clone, Debug)]
 pub struct Placement {
@@ -30,6 +47,10 @@ pub struct Placement {
     pub package: String,
     /// The requested version.
     pub version: Option<String>,
+    /// The AddonPolicy that it refers to.
+    pub policy: Option<Reference>,
+    /// Whether its own annotation suspends it.
+    pub suspended: bool,
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
     pub status: PlacementStatus,
@@ -51,6 +72,8 @@ pub struct Release {
     /// Namespace and name of the release on the workload cluster, joined by `/`.
     pub release_name: String,
     pub generation: Option<i64>,
+    /// Whether its own annotation suspends it. Its placement and its policy can suspend it, too.
+    pub suspended: bool,
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
     pub status: ReleaseStatus,
@@ -75,6 +98,8 @@ impl Placement {
             object: name,
             package: first_string(object, kind.package).unwrap_or_default(),
             version: first_string(object, &[kind.version]),
+            policy: policy(object),
+            suspended: is_suspended(object),
             deletion_timestamp,
             finalizers,
             status: status(object, |condition| PlacementStatus {
@@ -93,6 +118,15 @@ impl Placement {
     /// Returns why it is not ready. Returns `None` if it is ready or the reason is unknown to this version.
     pub fn reason(&self) -> Option<PlacementReason> {
         PlacementReason::parse(&not_ready(self.ready())?.reason)
+    }
+
+    /// Returns the name of its policy as the annotation of a HelmChartProxy names it: `NAME` or `platform/NAME`.
+    pub fn policy_name(&self) -> Option<String> {
+        let Reference { name, scope } = self.policy.as_ref()?;
+        Some(match scope {
+            Scope::Namespace => name.clone(),
+            Scope::Platform => format!("platform/{name}"),
+        })
     }
 }
 
@@ -113,6 +147,7 @@ impl Release {
             object: name,
             uid,
             generation,
+            suspended: is_suspended(object),
             deletion_timestamp,
             finalizers,
             status: status(object, |condition| ReleaseStatus {
@@ -125,12 +160,23 @@ impl Release {
 
     /// Returns the `Ready` condition.
     pub fn ready(&self) -> Option<&Condition> {
-        conditions::find(&self.status.conditions, "Ready")
+        self.condition("Ready")
+    }
+
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        conditions::find(&self.status.conditions, type_)
     }
 
     /// Returns why it is not ready. Returns `None` if it is ready or the reason is unknown to this version.
     pub fn reason(&self) -> Option<ReleaseReason> {
         ReleaseReason::parse(&not_ready(self.ready())?.reason)
+    }
+
+    /// Returns whether this placement controls it.
+    pub fn belongs_to(&self, placement: &Placement) -> bool {
+        let ObjectName { kind, namespace, name } = &placement.object;
+        self.object.namespace == *namespace
+            && self.placement.as_ref().is_some_and(|owner| (&owner.0, &owner.1) == (kind, name))
     }
 
     /// Returns the name of the placement, or its own name if it has no placement.
@@ -144,8 +190,20 @@ impl Release {
         installed.or(self.requested_version.as_deref())
     }
 
-    /// Returns when the manager retries after the last failure.
+    /// Returns when the manager retries after the last failure. `None` means that it does not retry.
     pub fn next_retry(&self) -> Option<Timestamp> {
+        let waits_for_user = matches!(
+            self.reason(),
+            Some(
+                ReleaseReason::RetriesExhausted
+                    | ReleaseReason::RolledBack
+                    | ReleaseReason::Suspended
+                    | ReleaseReason::PolicyNotFound
+            )
+        );
+        if waits_for_user {
+            return None;
+        }
         let failure = self.status.last_failure.as_ref()?;
         let wait = backoff::delay(Category::parse(&failure.category), failure.count, &self.uid);
         failure.at.0.checked_add(wait).ok()
@@ -181,6 +239,16 @@ fn metadata(kind: &Kind, object: &DynamicObject) -> Metadata {
 
 fn controller(object: &DynamicObject) -> Option<&OwnerReference> {
     object.owner_references().iter().find(|owner| owner.controller == Some(true))
+}
+
+fn is_suspended(object: &DynamicObject) -> bool {
+    object.annotations().get(SUSPEND_ANNOTATION).is_some_and(|value| value == "true")
+}
+
+/// Returns the AddonPolicy that a placement refers to, by its spec or by its annotation.
+fn policy(object: &DynamicObject) -> Option<Reference> {
+    let by_annotation = || parse_reference(object.annotations().get(POLICY_ANNOTATION)?);
+    parsed(object, "/spec/policyRef").or_else(by_annotation)
 }
 
 /// Returns the folder of a release whose package is made of one.
@@ -269,6 +337,31 @@ mod tests {
         assert_eq!(release.placement, Some(("ExtensionInstance".to_owned(), "hello".to_owned())));
         let folder = release.folder.unwrap();
         assert_eq!((&*folder.source.name, &*folder.path, &*folder.revision), ("apps", "hello", "c1"));
+    }
+
+    #[test]
+    fn policies_are_found_in_the_annotation_or_in_the_spec() {
+        let by_annotation = |value: &str| {
+            let chart = object(json!({
+                "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
+                "metadata": {"name": "hello", "annotations": {"chandler.dev/policy": value, "chandler.dev/suspend": "true"}},
+                "spec": {},
+            }));
+            let placement = Placement::from_object(&KINDS[0], &chart);
+            assert!(placement.suspended);
+            placement.policy
+        };
+        let reference = |name: &str, scope| Some(Reference { name: name.to_owned(), scope });
+        assert_eq!(by_annotation("careful"), reference("careful", Scope::Namespace));
+        assert_eq!(by_annotation("platform/careful"), reference("careful", Scope::Platform));
+        assert_eq!(by_annotation(""), None);
+        let instance = object(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance", "metadata": {"name": "hello"},
+            "spec": {"policyRef": {"name": "careful", "scope": "Platform"}},
+        }));
+        let placement = Placement::from_object(&KINDS[1], &instance);
+        assert_eq!(placement.policy, reference("careful", Scope::Platform));
+        assert!(!placement.suspended);
     }
 
     #[test]

@@ -3,12 +3,21 @@
 use chandler_api::reasons::ReleaseReason;
 use chandler_core::failure::Category;
 
-use super::{model::Release, state::State};
+use super::{
+    model::{ObjectName, Release},
+    state::State,
+};
 
 /// Returns what the user should do about a release. `None` means nothing.
 pub fn next_step(release: &Release) -> Option<String> {
     let state = release.state();
     let reason = release.reason();
+    // The reason of a release that is being updated is that of an earlier spec.
+    let is_current = matches!(state, State::Failed | State::Waiting | State::Removing);
+    let step = reason.filter(|_| is_current).and_then(|reason| policy_step(release, reason));
+    if step.is_some() {
+        return step;
+    }
     let step = match state {
         State::Ready => return None,
         State::Unreachable => unreachable(reason),
@@ -31,6 +40,61 @@ pub fn next_step(release: &Release) -> Option<String> {
         }
     };
     Some(step.to_owned())
+}
+
+/// Returns what to do about a reason that a policy or a user has caused.
+fn policy_step(release: &Release, reason: ReleaseReason) -> Option<String> {
+    Some(match reason {
+        ReleaseReason::Suspended if release.suspended => {
+            format!("resume it with `chandler resume {}`", on_cluster(release))
+        }
+        ReleaseReason::Suspended => {
+            let placement = placement_argument(release);
+            format!(
+                "resume it with `chandler resume {placement}`; if its AddonPolicy suspends it, set `suspend: false` there"
+            )
+        }
+        ReleaseReason::PolicyNotFound => {
+            "create the AddonPolicy that the message names, or remove the reference to it from the placement".to_owned()
+        }
+        ReleaseReason::RetriesExhausted => {
+            let fix = release.status.last_failure.as_ref().map(|failure| {
+                format!("{}; then ", after_failure(Category::parse(&failure.category)))
+            });
+            format!(
+                "{}try it again with `chandler retry {}`, or change the spec",
+                fix.unwrap_or_default(),
+                on_cluster(release)
+            )
+        }
+        ReleaseReason::RolledBack => format!(
+            "an earlier revision is running: correct the spec, or try the same inputs again with `chandler retry {}`",
+            on_cluster(release)
+        ),
+        ReleaseReason::Unhealthy => {
+            "check the object that the message names on the workload cluster; Chandler reports it and does not change it"
+                .to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the arguments that select a release: its placement and its cluster.
+fn on_cluster(release: &Release) -> String {
+    match &release.placement {
+        Some(_) => format!("{} --cluster {}", placement_argument(release), release.cluster),
+        None => release.object.argument(),
+    }
+}
+
+fn placement_argument(release: &Release) -> String {
+    let ObjectName { namespace, .. } = &release.object;
+    match &release.placement {
+        Some((kind, name)) => {
+            ObjectName { kind: kind.clone(), namespace: namespace.clone(), name: name.clone() }.argument()
+        }
+        None => release.object.argument(),
+    }
 }
 
 fn unreachable(reason: Option<ReleaseReason>) -> &'static str {
@@ -81,7 +145,7 @@ fn after_failure(category: Category) -> &'static str {
         Category::InvalidSpec => "correct the spec: the message names the field",
         Category::Conflict => {
             "decide who owns the object or field that the message names: delete the existing object, rename yours, or \
-             set takeOwnership (objects) or force (fields) in the options"
+             set takeOwnership in the options (objects) or `conflicts` in an AddonPolicy (fields)"
         }
         Category::Unreachable => "check that the workload cluster's API server is running and reachable",
         Category::Unauthorized => "renew the credentials that were rejected",
@@ -92,7 +156,7 @@ fn after_failure(category: Category) -> &'static str {
         Category::HookFailed => "check the hook's Job and Pod on the workload cluster",
         Category::Cancelled => "wait: the operation was canceled and is retried",
         Category::Rejected => {
-            "correct the field that the message names: the workload cluster's API server rejected it"
+            "correct what the message names: the workload cluster's API server rejected it, or a CRD cannot be replaced safely"
         }
         Category::SourceUnavailable => "check that the repository is reachable from the manager's network",
         Category::PackageNotFound => "correct the chart name or version: the repository does not have it",
@@ -106,6 +170,40 @@ fn after_failure(category: Category) -> &'static str {
         Category::ToolUnavailable => "check the manager's log: its package tool is not running",
         Category::Internal => {
             "check the manager's log; if it does not help, report the problem with a support bundle"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{ready, release};
+
+    #[test]
+    fn steps_after_decisions_of_a_policy_or_a_user_name_the_command() {
+        let rows = [
+            ("Suspended", "resume it with `chandler resume hcp/hello`; if its AddonPolicy suspends it"),
+            ("PolicyNotFound", "create the AddonPolicy that the message names"),
+            ("RetriesExhausted", "check the hook's Job and Pod on the workload cluster; then try it again"),
+            ("RolledBack", "with `chandler retry hcp/hello --cluster alpha`"),
+            ("Unhealthy", "check the object that the message names"),
+        ];
+        for (reason, expected) in rows {
+            let mut status = ready("False", reason, "");
+            status["lastFailure"] = json!({
+                "category": "HookFailed", "message": "", "input": "", "count": 3, "at": "2026-01-01T00:00:00Z",
+            });
+            let mut release = release("hello", "alpha", &status);
+            let step = next_step(&release).unwrap();
+            assert!(step.contains(expected), "{reason}: {step}");
+            assert_eq!(release.next_retry().is_some(), reason == "Unhealthy", "{reason}");
+            release.suspended = true;
+            if reason == "Suspended" {
+                let step = next_step(&release).unwrap();
+                assert_eq!(step, "resume it with `chandler resume hcp/hello --cluster alpha`");
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Connection, Connections, InventoryView};
+use super::{Connection, Connections, InventoryView, Reached};
 use crate::{
     credentials,
     inventory::{InventoryWatch, WatchEnd},
@@ -47,9 +47,9 @@ impl Follower {
             };
             let current = outage.take().unwrap_or_else(|| OngoingOutage::new(Instant::now(), 0));
             let current = match self.reporting(&current, self.open(turn.ok())).await {
-                Ok((watch, target)) => {
+                Ok((watch, reached)) => {
                     let opened = Instant::now();
-                    let ended = self.follow(watch, &target).await;
+                    let ended = self.follow(watch, &reached).await;
                     let is_stable = opened.elapsed() >= STABLE_AFTER;
                     let failures = if is_stable { 0 } else { current.outage.failures() };
                     match ended {
@@ -73,16 +73,15 @@ impl Follower {
     }
 
     /// Connects, lists the releases and opens the watch. Few clusters do so at the same time.
-    async fn open(&self, turn: Option<SemaphorePermit<'_>>) -> Result<(InventoryWatch, Target), Failure> {
+    async fn open(&self, turn: Option<SemaphorePermit<'_>>) -> Result<(InventoryWatch, Reached), Failure> {
         let open = async {
             let (reached, probe) = self.connections.reach(&self.cluster, self.tool).await?;
             let (client, records) = (reached.client.clone(), reached.records.clone());
             let watch = InventoryWatch::open(client, probe, records).await?;
-            let target = reached.target.clone();
             if let Some(connection) = self.connection.upgrade() {
-                connection.lock().reached = Some(reached);
+                connection.lock().reached = Some(reached.clone());
             }
-            Ok((watch, target))
+            Ok((watch, reached))
         };
         let mut open = std::pin::pin!(open);
         if let Ok(opened) = tokio::time::timeout(CONNECT_TURN, &mut open).await {
@@ -93,12 +92,16 @@ impl Follower {
     }
 
     /// Publishes the releases until the watch ends or the credentials are renewed.
-    async fn follow(&self, watch: InventoryWatch, target: &Target) -> WatchEnd {
+    async fn follow(&self, watch: InventoryWatch, reached: &Reached) -> WatchEnd {
+        if let Some(connection) = self.connection.upgrade() {
+            let Reached { target, shared, records, .. } = reached;
+            connection.health.start(target.clone(), shared.clone(), &records.object_selector);
+        }
         self.publish(InventoryView::Known(watch.inventory()), None);
         let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
         tokio::select! {
             ended = watch.run(&self.list_again, publish) => ended,
-            () = self.until_renewed(target) => WatchEnd::ListAgain,
+            () = self.until_renewed(&reached.target) => WatchEnd::ListAgain,
         }
     }
 
@@ -130,6 +133,7 @@ impl Follower {
     /// Publishes a failure. Another message with the same category is not worth a write of every status.
     fn report(&self, failure: Failure) {
         let Some(connection) = self.connection.upgrade() else { return };
+        connection.health.pause();
         let last = match &connection.lock().view {
             InventoryView::Unavailable(last) => Some(last.category),
             InventoryView::Loading | InventoryView::Known(_) => None,

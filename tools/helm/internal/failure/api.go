@@ -2,6 +2,9 @@ package failure
 
 import (
 	"errors"
+	"slices"
+	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,7 +28,8 @@ func fromAPIError(err error) *Error {
 	case apierrors.IsForbidden(err):
 		return Wrap(Forbidden, err, "the credentials lack a permission: %v", err)
 	case apierrors.IsConflict(err) && isApplyConflict(status):
-		return Wrap(Conflict, err, "another field manager owns these fields (force conflicts to overwrite them): %v", err)
+		return Wrap(Conflict, err, "another field manager owns fields of the release: set `conflicts: Force` in an AddonPolicy to "+
+			"take the fields over, or `conflicts: IgnoreFields` to leave them to %s: %v", FieldManagers(conflictCauses(err)), err)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return Wrap(Conflict, err, "another client created or changed the object: %v", err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err),
@@ -61,6 +65,43 @@ func isApplyConflict(status apierrors.APIStatus) bool {
 		}
 	}
 	return false
+}
+
+// conflictCauses returns the field conflicts of all objects that an error is about.
+func conflictCauses(err error) []metav1.StatusCause {
+	var causes []metav1.StatusCause
+	//nolint:errorlint // Each error of the tree is visited.
+	switch err := err.(type) {
+	case apierrors.APIStatus:
+		if details := err.Status().Details; details != nil {
+			causes = append(causes, details.Causes...)
+		}
+	case interface{ Unwrap() error }:
+		return conflictCauses(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, inner := range err.Unwrap() {
+			causes = append(causes, conflictCauses(inner)...)
+		}
+	}
+	return causes
+}
+
+// FieldManagers returns the quoted names of the field managers with which an apply conflicts (NewConflictError in
+// k8s.io/apimachinery/pkg/util/managedfields).
+func FieldManagers(causes []metav1.StatusCause) string {
+	var managers []string
+	for _, cause := range causes {
+		_, text, found := strings.Cut(cause.Message, "conflict with ")
+		quoted, err := strconv.QuotedPrefix(text)
+		if cause.Type == metav1.CauseTypeFieldManagerConflict && found && err == nil && !slices.Contains(managers, quoted) {
+			managers = append(managers, quoted)
+		}
+	}
+	if len(managers) == 0 {
+		return "their manager"
+	}
+	slices.Sort(managers)
+	return strings.Join(managers, ", ")
 }
 
 func concerns(status apierrors.APIStatus, resource string) bool {

@@ -23,22 +23,27 @@ import (
 
 func TestClassify(t *testing.T) {
 	maps := schema.GroupResource{Resource: "configmaps"}
-	fieldConflict := apierrors.NewApplyConflict([]metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict}}, "conflict")
+	fieldConflict := apierrors.NewApplyConflict([]metav1.StatusCause{
+		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "kubectl" using v1`, Field: ".data.a"},
+	}, "conflict")
 	cases := map[string]struct {
 		err     error
 		want    toolv1.FailureCategory
 		message string
 	}{
-		"known":                 {fmt.Errorf("x: %w", New(NotReady, "still starting")), NotReady, "still starting"},
-		"refused":               {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
-		"dns":                   {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
-		"certificate":           {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},
-		"no response":           {fmt.Errorf("x: %w", &RequestTimeoutError{After: time.Second}), Unreachable, "did not respond within 1s"},
-		"unauthorized":          {apierrors.NewUnauthorized("no"), Unauthorized, "credentials"},
-		"forbidden":             {fmt.Errorf("x: %w", apierrors.NewForbidden(maps, "a", nil)), Forbidden, "permission"},
-		"invalid":               {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil), Rejected, "rejected"},
-		"bad request":           {apierrors.NewBadRequest("unknown field"), Rejected, "unknown field"},
-		"field conflict":        {fieldConflict, Conflict, "force conflicts"},
+		"known":          {fmt.Errorf("x: %w", New(NotReady, "still starting")), NotReady, "still starting"},
+		"refused":        {&url.Error{Op: "Get", URL: "https://a", Err: &net.OpError{Err: syscall.ECONNREFUSED}}, Unreachable, "refused"},
+		"dns":            {&url.Error{Op: "Get", URL: "https://a", Err: &net.DNSError{Err: "no such host"}}, Unreachable, "no such host"},
+		"certificate":    {&url.Error{Op: "Get", URL: "https://a", Err: x509.UnknownAuthorityError{}}, Unreachable, "unknown authority"},
+		"no response":    {fmt.Errorf("x: %w", &RequestTimeoutError{After: time.Second}), Unreachable, "did not respond within 1s"},
+		"unauthorized":   {apierrors.NewUnauthorized("no"), Unauthorized, "credentials"},
+		"forbidden":      {fmt.Errorf("x: %w", apierrors.NewForbidden(maps, "a", nil)), Forbidden, "permission"},
+		"invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil), Rejected, "rejected"},
+		"bad request":    {apierrors.NewBadRequest("unknown field"), Rejected, "unknown field"},
+		"field conflict": {fieldConflict, Conflict, "`conflicts: IgnoreFields` to leave them to \"kubectl\": conflict"},
+		"field conflicts": {errors.Join(fmt.Errorf("a: %w", fieldConflict), apierrors.NewApplyConflict([]metav1.StatusCause{
+			{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "autoscaler" with subresource "scale" using v1`},
+		}, "b")), Conflict, `to leave them to "autoscaler", "kubectl"`},
 		"exists":                {apierrors.NewAlreadyExists(maps, "a"), Conflict, "another client"},
 		"no namespace":          {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "a"), Rejected, "namespace does not exist"},
 		"unavailable":           {apierrors.NewServiceUnavailable("x"), Unreachable, "is unavailable"},

@@ -99,7 +99,13 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 	if err != nil {
 		return nil, err
 	}
+	r.client.ignoreConflicts.Store(method.ignoreConflicts)
+	// The CRDs of a bundle are applied.
+	r.client.checkCRDs, r.client.allowUnsafeCRDs = spec.rendered == nil, spec.Options.GetReplaceUnsafeCrds()
 	if plan.upgrade {
+		if _, copied := last.Labels[rolledBackLabel]; copied {
+			labels[rolledBackLabel] = "null"
+		}
 		r.client.startAction(verbUpgrade)
 		err = r.upgrade(spec, method, labels)
 	} else {

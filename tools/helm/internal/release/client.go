@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"helm.sh/helm/v4/pkg/kube"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,12 @@ const FieldManager = "helm"
 type client struct {
 	*kube.Client
 	operation *operation.Operation
+	// ignoreConflicts leaves fields of other field managers unchanged.
+	ignoreConflicts atomic.Bool
+	// checkCRDs checks before the first write that the rendered CRDs may replace those on the cluster.
+	checkCRDs bool
+	// allowUnsafeCRDs replaces CRDs even if objects may be lost.
+	allowUnsafeCRDs bool
 
 	mu sync.Mutex
 	// verb is the action that hooks belong to: install, upgrade, rollback or delete.
@@ -51,10 +58,11 @@ var (
 )
 
 func newClient(session *cluster.Session, namespace string, op *operation.Operation) *client {
-	inner := kube.New(session)
+	client := &client{operation: op}
+	inner := kube.New(ignoringGetter{Session: session, client: client})
 	inner.Namespace = namespace
 	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
-	client := &client{Client: inner, operation: op}
+	client.Client = inner
 	inner.Factory = byNameFactory{Factory: inner.Factory, client: client}
 	return client
 }
@@ -93,14 +101,21 @@ func (c *client) startRollback() {
 	c.operation.Step(toolv1.StepKind_STEP_KIND_ROLLING_BACK, "rolling back after a failure")
 }
 
-// Build parses manifests without client-side validation, which Helm would enable for hooks and namespaces.
+// Build parses manifests without client-side validation, which Helm would enable for hooks and namespaces. Helm builds the
+// rendered objects first, before it writes anything.
 func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 	c.mu.Lock()
+	isFirst := !c.rendered
 	c.rendered = true
 	c.mu.Unlock()
 	resources, err := c.Client.Build(reader, false)
 	if err != nil {
 		return resources, &failure.BuildError{Err: flattenAggregate(err)}
+	}
+	if isFirst && c.checkCRDs {
+		if err := checkCRDs(resources, c.allowUnsafeCRDs); err != nil {
+			return nil, err
+		}
 	}
 	return resources, nil
 }
@@ -149,6 +164,12 @@ func (c *client) create(resources kube.ResourceList, options []kube.ClientCreate
 func (c *client) Update(original, target kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
 	c.step(toolv1.StepKind_STEP_KIND_APPLYING, "applying", target)
 	c.setApplied()
+	if c.isRollback() {
+		var err error
+		if original, target, err = c.withoutUnsafeCRDs(original, target); err != nil {
+			return &kube.Result{}, err
+		}
+	}
 	if err := c.replaceImmutable(target); err != nil {
 		return &kube.Result{}, err
 	}
@@ -190,6 +211,12 @@ func (c *client) hookName(resources kube.ResourceList) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return hookName(resources, c.verb, c.applied)
+}
+
+func (c *client) isRollback() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.verb == verbRollback
 }
 
 func (c *client) setApplied() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -55,17 +56,125 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 		return err
 	}
 	r.operation.Step(toolv1.StepKind_STEP_KIND_CRDS, fmt.Sprintf("checking %s in crds/", countObjects(len(objects))))
-	var changed []*unstructured.Unstructured
+	changes := make([]crdChange, 0, len(objects))
 	for _, object := range objects {
-		applied, err := r.applyCRD(client, object, policy == toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE)
+		resourceClient, err := r.resourceClient(client, object)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
-		if applied {
-			changed = append(changed, object)
+		change := crdChange{target: object, resource: resourceClient}
+		if err := change.read(); err != nil {
+			return err
+		}
+		changes = append(changes, change)
+	}
+	if policy != toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE {
+		return r.createCRDs(client, changes)
+	}
+	// Before the first one is replaced, all of them are checked.
+	for i := range changes {
+		if err := changes[i].check(spec.Options.GetReplaceUnsafeCrds()); err != nil {
+			return err
 		}
 	}
-	return r.waitForCRDs(client, changed)
+	return r.replaceCRDs(client, changes)
+}
+
+// crdChange is an object of a package, usually a CRD, and what exists on the cluster.
+type crdChange struct {
+	target   *unstructured.Unstructured
+	resource dynamic.ResourceInterface
+	// live is nil if the object does not exist.
+	live *unstructured.Unstructured
+}
+
+// read reads the existing object.
+func (c *crdChange) read() error {
+	live, err := c.resource.Get(context.Background(), c.target.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return c.wrap(err)
+	}
+	c.live = live
+	return nil
+}
+
+// check checks that the existing object may be replaced.
+func (c *crdChange) check(allowUnsafe bool) error {
+	if !isCRD(c.target) {
+		return nil
+	}
+	return checkReplaceable(c.live, c.target, allowUnsafe)
+}
+
+func (c *crdChange) wrap(err error) error {
+	return fmt.Errorf("%s %s: %w", c.target.GetKind(), c.target.GetName(), err)
+}
+
+// createCRDs creates the objects that do not exist and waits until the API server serves their kinds.
+func (r *Release) createCRDs(client dynamic.Interface, changes []crdChange) error {
+	var created []*unstructured.Unstructured
+	for _, change := range changes {
+		if change.live != nil {
+			continue
+		}
+		_, err := change.resource.Create(context.Background(), change.target, metav1.CreateOptions{FieldManager: FieldManager})
+		switch {
+		case apierrors.IsAlreadyExists(err):
+		case err != nil:
+			return change.wrap(err)
+		default:
+			created = append(created, change.target)
+		}
+	}
+	return r.waitForCRDs(client, created)
+}
+
+// replaceCRDs creates or replaces the objects and waits until the API server serves their kinds with the new schemas.
+func (r *Release) replaceCRDs(client dynamic.Interface, changes []crdChange) error {
+	var changed []*unstructured.Unstructured
+	for _, change := range changes {
+		applied, err := change.resource.Apply(context.Background(), change.target.GetName(), change.target,
+			metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+		if err != nil {
+			return change.wrap(err)
+		}
+		if !change.isServed(applied) {
+			changed = append(changed, applied)
+		}
+	}
+	if err := r.waitForCRDs(client, changed); err != nil {
+		return err
+	}
+	return r.waitForSchemas(changes, changed)
+}
+
+// schemaDelay is how long an API server may take to use the new schema of a CRD, which it does not report.
+const schemaDelay = time.Second
+
+// waitForSchemas waits if a CRD was replaced. The condition Established of a new CRD is enough.
+func (r *Release) waitForSchemas(changes []crdChange, changed []*unstructured.Unstructured) error {
+	replaced := slices.ContainsFunc(changes, func(change crdChange) bool {
+		return change.live != nil && slices.ContainsFunc(changed, func(applied *unstructured.Unstructured) bool {
+			return applied.GetName() == change.target.GetName() && applied.GetGeneration() != change.live.GetGeneration()
+		})
+	})
+	if !replaced {
+		return nil
+	}
+	select {
+	case <-time.After(schemaDelay):
+		return nil
+	case <-r.operation.Context().Done():
+		return r.operation.Context().Err()
+	}
+}
+
+// isServed reports whether the API server serves the kinds of the CRD, because applying it changed nothing.
+func (c crdChange) isServed(applied *unstructured.Unstructured) bool {
+	return c.live != nil && c.live.GetResourceVersion() == applied.GetResourceVersion() && isConditionTrue(c.live, "Established")
 }
 
 func documents(data []byte) ([]*unstructured.Unstructured, error) {
@@ -91,28 +200,6 @@ func documents(data []byte) ([]*unstructured.Unstructured, error) {
 		}
 		objects = append(objects, object)
 	}
-}
-
-// applyCRD creates or replaces one object. It reports whether it created or replaced it.
-func (r *Release) applyCRD(client dynamic.Interface, object *unstructured.Unstructured, replace bool) (bool, error) {
-	resourceClient, err := r.resourceClient(client, object)
-	if err != nil {
-		return false, err
-	}
-	ctx := context.Background()
-	if replace {
-		_, err := resourceClient.Apply(ctx, object.GetName(), object,
-			metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-		return err == nil, err
-	}
-	if _, err := resourceClient.Get(ctx, object.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		return false, err
-	}
-	_, err = resourceClient.Create(ctx, object, metav1.CreateOptions{FieldManager: FieldManager})
-	if apierrors.IsAlreadyExists(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 func (r *Release) resourceClient(client dynamic.Interface, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {

@@ -12,6 +12,8 @@ type applyMethod struct {
 	serverSide     bool
 	forceConflicts bool
 	forceReplace   bool
+	// ignoreConflicts leaves fields of other field managers unchanged.
+	ignoreConflicts bool
 }
 
 // applyMethod chooses the apply method and migrates the objects to server-side apply if needed.
@@ -29,7 +31,7 @@ func (r *Release) applyMethod(options *toolv1.ApplyOptions, upgrade bool, last *
 		return newApplyMethod(options, false)
 	}
 	// Client-side apply overwrites fields of other managers, so the first server-side upgrade does the same.
-	method.forceConflicts = method.forceConflicts || migrated
+	method.forceConflicts = method.forceConflicts || migrated && !method.ignoreConflicts
 	return method, nil
 }
 
@@ -59,9 +61,13 @@ func newApplyMethod(options *toolv1.ApplyOptions, serverSide bool) (applyMethod,
 		return applyMethod{}, failure.New(failure.InvalidValues,
 			"forceReplace requires client-side apply, but this release is applied server-side")
 	}
+	force := options.GetForceConflicts() || options.GetForce() ||
+		options.GetFieldConflicts() == toolv1.FieldConflicts_FIELD_CONFLICTS_FORCE
+	ignore := options.GetFieldConflicts() == toolv1.FieldConflicts_FIELD_CONFLICTS_IGNORE_FIELDS
 	return applyMethod{
-		serverSide:     serverSide,
-		forceConflicts: serverSide && (options.GetForceConflicts() || options.GetForce()),
-		forceReplace:   !serverSide && (options.GetForceReplace() || options.GetForce()),
+		serverSide:      serverSide,
+		forceConflicts:  serverSide && force,
+		forceReplace:    !serverSide && (options.GetForceReplace() || options.GetForce()),
+		ignoreConflicts: serverSide && ignore && !force,
 	}, nil
 }

@@ -48,6 +48,30 @@ func TestApplyMethod(t *testing.T) {
 	}
 }
 
+func TestFieldConflicts(t *testing.T) {
+	const (
+		fail   = toolv1.FieldConflicts_FIELD_CONFLICTS_FAIL
+		force  = toolv1.FieldConflicts_FIELD_CONFLICTS_FORCE
+		ignore = toolv1.FieldConflicts_FIELD_CONFLICTS_IGNORE_FIELDS
+	)
+	for name, c := range map[string]struct {
+		options    *toolv1.ApplyOptions
+		serverSide bool
+		want       applyMethod
+	}{
+		"fail":                {&toolv1.ApplyOptions{FieldConflicts: fail}, true, applyMethod{serverSide: true}},
+		"force":               {&toolv1.ApplyOptions{FieldConflicts: force}, true, applyMethod{serverSide: true, forceConflicts: true}},
+		"ignore":              {&toolv1.ApplyOptions{FieldConflicts: ignore}, true, applyMethod{serverSide: true, ignoreConflicts: true}},
+		"force wins":          {&toolv1.ApplyOptions{FieldConflicts: ignore, Force: true}, true, applyMethod{serverSide: true, forceConflicts: true}},
+		"force, client-side":  {&toolv1.ApplyOptions{FieldConflicts: force}, false, applyMethod{}},
+		"ignore, client-side": {&toolv1.ApplyOptions{FieldConflicts: ignore}, false, applyMethod{}},
+	} {
+		if got, err := newApplyMethod(c.options, c.serverSide); got != c.want || err != nil {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, c.want)
+		}
+	}
+}
+
 func TestForce(t *testing.T) {
 	options := &toolv1.ApplyOptions{Force: true}
 	for serverSide, want := range map[bool]applyMethod{

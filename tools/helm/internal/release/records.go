@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	rspb "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,8 @@ func Records() *toolv1.ReleaseRecords {
 		RevisionLabel: "version",
 		StatusLabel:   "status",
 		TimeLabels:    []string{"modifiedAt", "createdAt"},
+
+		ObjectLabelSelector: managedByLabel + "=" + managedByHelm,
 	}
 }
 
@@ -43,16 +46,28 @@ type records struct {
 	name string
 	// finishCheck, if set, returns an error if a record must not be deleted or marked as uninstalled.
 	finishCheck func() error
+	// keepFailed, if set, reports whether failed revisions keep their status. Helm marks a failed revision as superseded if its
+	// rollback fails, as if it had been deployed.
+	keepFailed func() bool
 
 	mu     sync.Mutex
 	loaded bool
 	items  map[string]*corev1.Secret
+	// labels are set, by name, on Secrets that are written. Helm gives the revision of a rollback the labels of the revision
+	// that it restores.
+	labels map[string]map[string]string
 	// writeErrors holds, by name, the error of the last update of a Secret if it failed.
 	writeErrors map[string]error
 }
 
 func newRecords(secrets typedcorev1.SecretInterface, name string) *records {
-	return &records{SecretInterface: secrets, name: name, items: map[string]*corev1.Secret{}, writeErrors: map[string]error{}}
+	return &records{
+		SecretInterface: secrets,
+		name:            name,
+		items:           map[string]*corev1.Secret{},
+		labels:          map[string]map[string]string{},
+		writeErrors:     map[string]error{},
+	}
 }
 
 // load reads the Secrets unless they are cached.
@@ -86,10 +101,10 @@ func (r *records) newest(limit int) ([]*rspb.Release, error) {
 	if limit > 0 && len(secrets) > limit {
 		secrets = secrets[:limit]
 	}
-	storage := driver.NewSecrets(r)
+	stored := driver.NewSecrets(r)
 	releases := make([]*rspb.Release, 0, len(secrets))
 	for _, secret := range secrets {
-		found, err := storage.Get(secret.Name)
+		found, err := stored.Get(secret.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +155,7 @@ func (r *records) Get(_ context.Context, name string, _ metav1.GetOptions) (*cor
 }
 
 func (r *records) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
-	created, err := r.SecretInterface.Create(ctx, secret, options)
+	created, err := r.SecretInterface.Create(ctx, r.labeled(secret), options)
 	r.cache(created, err)
 	return created, err
 }
@@ -152,13 +167,22 @@ func (r *records) Update(ctx context.Context, secret *corev1.Secret, options met
 		}
 	}
 	if known := r.cached(secret.Name); known != nil {
+		if isSuperseded(known, secret) && r.keepFailed != nil && r.keepFailed() {
+			return shallowCopy(known), nil
+		}
 		secret = shallowCopy(secret)
 		secret.ResourceVersion = known.ResourceVersion
 	}
+	secret = r.labeled(secret)
 	updated, err := r.SecretInterface.Update(ctx, secret, options)
 	r.cache(updated, err)
 	r.recordUpdate(secret.Name, err)
 	return updated, err
+}
+
+// isSuperseded reports whether a failed revision is to be marked as superseded.
+func isSuperseded(known, next *corev1.Secret) bool {
+	return known.Labels["status"] == "failed" && next.Labels["status"] == "superseded"
 }
 
 func (r *records) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
@@ -177,6 +201,37 @@ func (r *records) Delete(ctx context.Context, name string, options metav1.Delete
 	delete(r.items, name)
 	delete(r.writeErrors, name)
 	return nil
+}
+
+// recordName returns the name of the Secret of a revision (makeKey in Helm's package storage).
+func recordName(release string, revision int) string {
+	return fmt.Sprintf("%s.%s.v%d", storage.HelmStorageType, release, revision)
+}
+
+// setLabels sets labels of a Secret with its next writes. An empty value removes the label.
+func (r *records) setLabels(name string, labels map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.labels[name] = labels
+}
+
+// labeled returns the Secret with the labels that were set.
+func (r *records) labeled(secret *corev1.Secret) *corev1.Secret {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	labels := r.labels[secret.Name]
+	if len(labels) == 0 {
+		return secret
+	}
+	secret = shallowCopy(secret)
+	for label, value := range labels {
+		if value == "" {
+			delete(secret.Labels, label)
+			continue
+		}
+		secret.Labels[label] = value
+	}
+	return secret
 }
 
 func (r *records) recordUpdate(name string, err error) {

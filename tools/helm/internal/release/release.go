@@ -54,14 +54,16 @@ func Open(identity *toolv1.Release, session *cluster.Session, op *operation.Oper
 	if err != nil {
 		return nil, err
 	}
-	return &Release{
+	release := &Release{
 		name:      name,
 		namespace: namespace,
 		session:   session,
 		operation: op,
 		records:   newRecords(core.Secrets(namespace), name),
 		client:    newClient(session, namespace, op),
-	}, nil
+	}
+	release.records.keepFailed = release.client.isRollback
+	return release, nil
 }
 
 // configuration returns the configuration of a Helm action.

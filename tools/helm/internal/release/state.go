@@ -43,6 +43,7 @@ func newState(release *rspb.Release, session *cluster.Session) (*toolv1.ReleaseS
 		Inventory:    inventory(release.Manifest, release.Namespace, session),
 		Method:       toolv1.ApplyMethod_APPLY_METHOD_CLIENT_SIDE,
 	}
+	state.RolledBackDigest = rolledBackDigest(release.Labels, release.Version)
 	if release.ApplyMethod == string(rspb.ApplyMethodServerSideApply) {
 		state.Method = toolv1.ApplyMethod_APPLY_METHOD_SERVER_SIDE
 	}

@@ -18,7 +18,7 @@ import (
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// call describes one Apply, Remove or Observe.
+// call describes one Apply, Rollback, Remove or Observe.
 type call struct {
 	kind     string
 	id       string
@@ -27,7 +27,7 @@ type call struct {
 	timeout  time.Duration
 	rollback bool
 	send     func(*toolv1.Step) error
-	// inputDigest identifies the revision of an Apply.
+	// inputDigest identifies the revision of an Apply or a Rollback.
 	inputDigest string
 	// onStart, if set, reports to the caller that the operation runs and can be canceled.
 	onStart func() error
@@ -36,7 +36,7 @@ type call struct {
 // outcome is the result of a call. If neither state nor err is set, the release does not exist.
 type outcome struct {
 	state *toolv1.ReleaseState
-	// unchanged is set if Apply changed nothing.
+	// unchanged is set if Apply changed nothing, or if Rollback created no revision.
 	unchanged bool
 	err       error
 	// stateAfterFailure is the state of the release after a failure, if known.
@@ -81,6 +81,37 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		applied, err := opened.Apply(spec)
 		unchanged = applied.Unchanged
 		return applied.State, err
+	})
+	result.secrets, result.unchanged = secrets, unchanged
+	return stream.Send(result.event())
+}
+
+// Rollback rolls a release back to an earlier revision.
+func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
+	var (
+		secrets   []string
+		unchanged bool
+	)
+	result := s.run(stream.Context(), call{
+		kind:    "rollback",
+		id:      request.GetOperationId(),
+		target:  request.GetTarget(),
+		release: request.GetRelease(),
+		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
+		send:    stepSender(stream),
+		onStart: headerSender(stream),
+
+		inputDigest: request.GetInputDigest(),
+	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+		rolledBack, err := opened.Rollback(release.RollbackSpec{
+			Revision:         int(request.GetRevision()),
+			Options:          request.GetOptions(),
+			InputDigest:      request.GetInputDigest(),
+			RolledBackDigest: request.GetRolledBackDigest(),
+			Recover:          request.GetRecover(),
+		})
+		secrets, unchanged = redact.Strings(rolledBack.Values), rolledBack.Unchanged
+		return rolledBack.State, err
 	})
 	result.secrets, result.unchanged = secrets, unchanged
 	return stream.Send(result.event())

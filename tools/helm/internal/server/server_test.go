@@ -37,7 +37,7 @@ func TestDescribe(t *testing.T) {
 		Version:       helmVersion(),
 		DriverVersion: "v1.2.3",
 		Formats:       []string{"application/vnd.cncf.helm.config.v1+json", "application/vnd.chandler.manifests.v1.tar+gzip"},
-		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "helm-records"},
+		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "helm-records"},
 		Records: &toolv1.ReleaseRecords{
 			ApiVersion:    "v1",
 			Kind:          "Secret",
@@ -48,6 +48,8 @@ func TestDescribe(t *testing.T) {
 			RevisionLabel: "version",
 			StatusLabel:   "status",
 			TimeLabels:    []string{"modifiedAt", "createdAt"},
+
+			ObjectLabelSelector: "app.kubernetes.io/managed-by=Helm",
 		},
 	}
 	if !proto.Equal(got, want) {

@@ -1,10 +1,19 @@
 //! CRDs in the `crds/` folder of charts.
 
-use chandler_tool::generated::tool::CrdPolicy;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use chandler_tool::generated::tool::{
+    ApplyOptions, ApplyRequest, CrdPolicy, FailureCategory, ReleaseState, ReleaseStatus,
+};
+use k8s_openapi::{
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{Api, core::GroupVersionKind, discovery::ApiResource};
 
-use crate::{Case, CaseError, chart::Chart, context::Context, request::RequestExt as _};
+use crate::{
+    Case, CaseError,
+    chart::Chart,
+    context::Context,
+    request::{REPLACE_UNSAFE, RequestExt as _},
+};
 
 pub const CASES: &[Case] = &[
     case!(
@@ -26,15 +35,35 @@ pub const CASES: &[Case] = &[
         upgrade,
         "A CRD that a newer chart adds is created by the upgrade."
     ),
+    case!(
+        "helm/crds/unsafe",
+        [HelmRecords, Crds],
+        unsafe_folder,
+        "A CRD in crds/ that would lose a field is REJECTED before anything is written, unless it is allowed."
+    ),
+    case!(
+        "helm/crds/unsafe-template",
+        [HelmRecords, Crds],
+        unsafe_template,
+        "The same holds for a CRD in the templates, with every policy for crds/."
+    ),
+    case!(
+        "helm/crds/rolled-back",
+        [HelmRecords, Crds, Rollback],
+        rolled_back,
+        "A rollback leaves a CRD in the templates unchanged if the older one has fewer fields."
+    ),
 ];
 
-/// Returns a CRD of `Thing`s in a group, with one field.
-pub fn definition(group: &str, field: &str) -> String {
+/// Returns a CRD of `Thing`s in a group, with these fields.
+pub fn definition(group: &str, fields: &[&str]) -> String {
+    let fields: Vec<_> = fields.iter().map(|field| format!("{field}: {{type: string}}")).collect();
+    let fields = fields.join(", ");
     format!(
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\n\
          spec:\n  group: {group}\n  scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
          versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        \
-         type: object\n        properties:\n          spec: {{type: object, properties: {{{field}: {{type: string}}}}}}\n"
+         type: object\n        properties:\n          spec: {{type: object, properties: {{{fields}}}}}\n"
     )
 }
 
@@ -53,6 +82,12 @@ async fn find(context: &Context) -> Result<Option<CustomResourceDefinition>, Cas
     Ok(definitions.get_opt(&format!("things.{}", group(context))).await?)
 }
 
+/// Returns whether the CRD has a field.
+async fn has_field(context: &Context, field: &str) -> Result<bool, CaseError> {
+    let text = serde_json::to_string(&find(context).await?).unwrap_or_default();
+    Ok(text.contains(&format!("\"{field}\"")))
+}
+
 /// Returns the generation of the CRD, if it exists.
 async fn generation(context: &Context) -> Result<Option<i64>, CaseError> {
     Ok(find(context).await?.and_then(|definition| definition.metadata.generation))
@@ -60,8 +95,9 @@ async fn generation(context: &Context) -> Result<Option<i64>, CaseError> {
 
 async fn shared(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
-    let one = context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, "one")))?;
-    let two = context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, "two")))?;
+    let one = context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, &["one"])))?;
+    let two =
+        context.pack_chart(&Chart::config().file("crds/thing.yaml", definition(&group, &["one", "two"])))?;
     context.apply(context.install("one", &one, "")).await?;
     let created = generation(context).await?;
     ensure!(created.is_some(), "the CRD does not exist");
@@ -72,8 +108,7 @@ async fn shared(context: &Context) -> Result<(), CaseError> {
     let replace = CrdPolicy::CreateReplace.into();
     let request = context.upgrade("two", &two, "size: 2").with(|options| options.crds = replace);
     context.apply(request).await?;
-    let text = serde_json::to_string(&find(context).await?).unwrap_or_default();
-    ensure!(text.contains(r#""two""#) && !text.contains(r#""one""#), "the CRD was not replaced: {text}");
+    ensure!(has_field(context, "two").await?, "the CRD was not replaced");
     context.remove(context.removal("one")).await?;
     context.remove(context.removal("two")).await?;
     ensure!(find(context).await?.is_some(), "the CRD was deleted with a release");
@@ -83,7 +118,7 @@ async fn shared(context: &Context) -> Result<(), CaseError> {
 async fn used(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = Chart::config()
-        .file("crds/thing.yaml", definition(&group, "one"))
+        .file("crds/thing.yaml", definition(&group, &["one"]))
         .template("thing.yaml", thing(&group, "one"));
     let state = context.apply(context.install("web", &context.pack_chart(&chart)?, "")).await?;
     let kinds: Vec<_> = state.inventory.iter().map(|object| &*object.kind).collect();
@@ -96,7 +131,7 @@ async fn used(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn skipped(context: &Context) -> Result<(), CaseError> {
-    let chart = Chart::config().file("crds/thing.yaml", definition(&group(context), "one"));
+    let chart = Chart::config().file("crds/thing.yaml", definition(&group(context), &["one"]));
     let request = context.install("web", &context.pack_chart(&chart)?, "");
     context.apply(request.with(|options| options.crds = CrdPolicy::Skip.into())).await?;
     ensure!(find(context).await?.is_none(), "the CRD was created although it was to be skipped");
@@ -108,7 +143,99 @@ async fn upgrade(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = Chart::config()
         .version("2.0.0")
-        .file("crds/thing.yaml", definition(&group, "one"))
+        .file("crds/thing.yaml", definition(&group, &["one"]))
         .template("thing.yaml", thing(&group, "one"));
     context.apply(context.upgrade("web", &context.pack_chart(&chart)?, "")).await.map(drop)
+}
+
+fn replace(options: &mut ApplyOptions) {
+    options.crds = CrdPolicy::CreateReplace.into();
+}
+
+/// Checks that an upgrade is refused because of the field `two`, and that it has written nothing.
+async fn refused(context: &Context, request: ApplyRequest, deployed: &ReleaseState) -> Result<(), CaseError> {
+    let failure = context.apply_fails(request, FailureCategory::Rejected).await?;
+    for text in [&*format!("things.{}", group(context)), "v1", ".spec.two", REPLACE_UNSAFE] {
+        ensure!(failure.message.contains(text), "{text} is not in the message: {}", failure.message);
+    }
+    ensure!(generation(context).await? == Some(1), "the CRD was replaced");
+    context.agree(deployed).await
+}
+
+/// Returns the CRD with the annotation that allows to replace any other.
+fn allowing(definition: &str) -> String {
+    let allowed = format!("metadata: {{annotations: {{{REPLACE_UNSAFE}: \"true\"}}, ");
+    definition.replace("metadata: {", &allowed)
+}
+
+async fn unsafe_folder(context: &Context) -> Result<(), CaseError> {
+    let (group, other) = (group(context), format!("other-{}", group(context)));
+    let wide = Chart::config().file("crds/thing.yaml", definition(&group, &["one", "two"]));
+    let wide = context.pack_chart(&wide)?;
+    let state = context.apply(context.install("web", &wide, "size: 1").with(replace)).await?;
+    let narrow = |text: String| {
+        // In the order of the files, this CRD would be created first.
+        let chart = Chart::config().version("2.0.0").file("crds/a.yaml", definition(&other, &["one"]));
+        context.pack_chart(&chart.file("crds/thing.yaml", text))
+    };
+    let narrower = definition(&group, &["one"]);
+    let package = narrow(narrower.clone())?;
+    let request = context.upgrade("web", &package, "size: 2").with(replace);
+    refused(context, request.clone(), &state).await?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(context.environment.client.clone());
+    let created = definitions.get_opt(&format!("things.{other}")).await?;
+    ensure!(created.is_none(), "another CRD was created");
+
+    context.apply(request.with(|options| options.replace_unsafe_crds = true)).await?;
+    ensure!(!has_field(context, "two").await?, "the CRD was not replaced although it was allowed");
+    context.apply(context.upgrade("web", &wide, "size: 3").with(replace)).await?;
+    ensure!(has_field(context, "two").await?, "a wider CRD did not replace the narrower one");
+    let package = narrow(allowing(&narrower))?;
+    context.apply(context.upgrade("web", &package, "size: 4").with(replace)).await?;
+    ensure!(!has_field(context, "two").await?, "the CRD was not replaced although it allows it");
+    Ok(())
+}
+
+async fn unsafe_template(context: &Context) -> Result<(), CaseError> {
+    let group = group(context);
+    let chart = |text: String| context.pack_chart(&Chart::config().template("thing.yaml", text));
+    let wide = chart(definition(&group, &["one", "two"]))?;
+    let state = context.apply(context.install("web", &wide, "size: 1")).await?;
+    let narrower = definition(&group, &["one"]);
+    let package = chart(narrower.clone())?;
+    for policy in [CrdPolicy::Unspecified, CrdPolicy::Skip, CrdPolicy::CreateReplace] {
+        let request = context.upgrade("web", &package, "size: 2");
+        refused(context, request.with(|options| options.crds = policy.into()), &state).await?;
+    }
+    let request = context.upgrade("web", &package, "size: 2");
+    context.apply(request.with(|options| options.replace_unsafe_crds = true)).await?;
+    ensure!(!has_field(context, "two").await?, "the CRD was not replaced although it was allowed");
+    context.apply(context.upgrade("web", &wide, "size: 3")).await?;
+    context.apply(context.upgrade("web", &chart(allowing(&narrower))?, "size: 4")).await?;
+    ensure!(!has_field(context, "two").await?, "the CRD was not replaced although it allows it");
+    Ok(())
+}
+
+async fn rolled_back(context: &Context) -> Result<(), CaseError> {
+    let group = group(context);
+    let chart = |fields: &[&str]| Chart::config().template("thing.yaml", definition(&group, fields));
+    let old = context.pack_chart(&chart(&["one"]))?;
+    let old = context.apply(context.install("web", &old, "size: 1")).await?;
+    let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: -1}]}\n";
+    let bad = context.pack_chart(&chart(&["one", "two"]).template("wrong.yaml", wrong))?;
+    let request = context.upgrade("web", &bad, "size: 2");
+    let failed = request.input_digest.clone();
+    context.apply_fails(request, FailureCategory::Rejected).await?;
+    ensure!(has_field(context, "two").await?, "the failed upgrade did not replace the CRD");
+
+    let state = context.tool.rollback(context.rollback("web", &old.input_digest, &failed)).await?.state()?;
+    ensure!(
+        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
+        "after the rollback: {state:?}"
+    );
+    context.agree(&state).await?;
+    ensure!(has_field(context, "two").await?, "the rollback removed a field of the CRD");
+    let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
+    ensure!(data.values().any(|text| text.contains(r#""size":1"#)), "the object has {data:?}");
+    Ok(())
 }

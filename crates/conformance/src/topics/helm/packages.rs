@@ -55,6 +55,7 @@ async fn describe(context: &Context) -> Result<(), CaseError> {
         revision_label: "version".to_owned(),
         status_label: "status".to_owned(),
         time_labels: vec!["modifiedAt".to_owned(), "createdAt".to_owned()],
+        object_label_selector: "app.kubernetes.io/managed-by=Helm".to_owned(),
     };
     ensure!(answer.records.as_ref() == Some(&expected), "the records are {:?}", answer.records);
     Ok(())
@@ -72,7 +73,7 @@ async fn inspect(context: &Context) -> Result<(), CaseError> {
         .file("values.yaml", "# comments stay\nsize: 1\n")
         .file("values.schema.json", r#"{"type": "object"}"#)
         .file("README.md", "# Read me\n")
-        .file("crds/things.yaml", super::crds::definition("inspect.example.invalid", "one"));
+        .file("crds/things.yaml", super::crds::definition("inspect.example.invalid", &["one"]));
     let package = context.pack_chart(&chart)?;
     let info =
         context.tool.inspect(&package).await?.map_err(|failure| CaseError::Violation(failure.message))?;

@@ -31,7 +31,7 @@ where
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
-            self.update_conditions(desired, &Plan::RemoveFinalizer(why));
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why), None);
             self.write().await?;
         }
         // Before the request, because the state is dropped when the watch shows that the object is gone.

@@ -1,11 +1,11 @@
 //! Takes in how operations and reads ended, and remembers failures until they are overcome.
 
-use chandler_api::status::{FailureRecord, RevisionRecord};
+use chandler_api::status::{ObjectRecords, RevisionRecord};
 use chandler_core::{
-    backoff,
+    digest::InputDigest,
     failure::{Category, Failure},
     inventory::{Expectation, RevisionState},
-    release::{ApplyKind, Desired, PastFailure, ReleaseKind, failure_key},
+    release::{ApplyKind, Desired, ReleaseKind, failure_key, record_failure},
 };
 use chandler_tool::ReleaseDetails;
 use jiff::Timestamp;
@@ -36,6 +36,8 @@ where
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
                 self.context.events.normal(&*self.object, "Removed", &note);
             }
+            Ok(Done::RolledBack { details, failed }) => self.take_rolled_back(desired, &details, failed),
+            Ok(Done::Uninstalled) => self.take_uninstalled(desired),
             Err(error) => {
                 if let Some(details) = &error.state {
                     self.expect(details.seen());
@@ -61,6 +63,40 @@ where
         self.expect(details.seen());
         self.status.last_failure = None;
         self.state.differs = None;
+    }
+
+    /// Takes in a rollback. The failure before it is kept: it says why, and that it is not tried again.
+    fn take_rolled_back(&mut self, desired: &Desired, details: &ReleaseDetails, failed: InputDigest) {
+        self.take_details(details);
+        self.expect(RevisionState { rolled_back: Some(failed), ..details.seen() });
+        self.state.differs = None;
+        let note = format!(
+            "Rolled release {} back to {} {} with revision {} on cluster {}{}",
+            desired.release,
+            details.package_name,
+            details.package_version,
+            details.revision,
+            desired.cluster.name,
+            self.because(),
+        );
+        self.context.events.warning(&*self.object, "RolledBack", &note);
+    }
+
+    /// Takes in a removal after the last retry. The failure before it is kept, and so is the object.
+    fn take_uninstalled(&mut self, desired: &Desired) {
+        self.state.absence_confirmed = true;
+        self.expect_absence();
+        self.status.inventory = ObjectRecords::default();
+        self.status.inventory_revision = None;
+        let (release, cluster) = (&desired.release, &desired.cluster.name);
+        let note = format!("Uninstalled release {release} from cluster {cluster}{}", self.because());
+        self.context.events.warning(&*self.object, "Uninstalled", &note);
+    }
+
+    /// Returns the last failure, for the note of an Event.
+    fn because(&self) -> String {
+        let last = self.status.last_failure.as_ref();
+        last.map(|last| format!(", because of {}: {}", last.category, last.message)).unwrap_or_default()
     }
 
     pub(super) fn take_details(&mut self, details: &ReleaseDetails) {
@@ -101,28 +137,14 @@ where
     pub(super) fn note_failure(&mut self, desired: &Desired, key: String, failure: &Failure) {
         self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
-        let count = last.filter(|last| last.input == key).map_or(1, |last| last.count.saturating_add(1));
         let is_known = last.is_some_and(|last| last.input == key && last.message == failure.message);
-        self.status.last_failure = Some(FailureRecord {
-            category: failure.category.to_string(),
-            message: failure.message.clone(),
-            input: key,
-            count,
-            at: Time(Timestamp::now()),
-        });
+        let record = record_failure(last, key, failure, self.retry_at(), Timestamp::now());
+        self.status.last_failure = Some(record);
         self.now = Timestamp::now();
         if !is_known {
             let note = desired.failure_note(failure);
             self.context.events.warning(&*self.object, failure.category.as_str(), &note);
         }
-    }
-
-    pub(super) fn past_failure(&self) -> Option<PastFailure> {
-        let last = self.status.last_failure.as_ref()?;
-        let failure = Failure::new(Category::parse(&last.category), last.message.clone());
-        let delay = backoff::delay(failure.category, last.count, &self.uid);
-        let retry_at = last.at.0.checked_add(delay).ok()?;
-        Some(PastFailure { key: last.input.clone(), failure, retry_at })
     }
 }
 

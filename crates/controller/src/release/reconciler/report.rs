@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use chandler_api::reasons::ReleaseReason;
+use chandler_api::{
+    reasons::ReleaseReason,
+    status::{HEALTHY, POLICY_ACCEPTED},
+};
 use chandler_core::{
     conditions::{self, NewCondition, Status},
     failure::{Category, Failure},
+    health::ReleaseHealth,
     release::{ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     core::NamespaceResourceScope,
     runtime::{controller::Action, reflector::ObjectRef},
@@ -45,7 +50,12 @@ where
         Ok(if is_invalid { queue::resync(&*self.object) } else { Action::requeue(UNREADABLE_RETRY) })
     }
 
-    pub(super) fn update_conditions(&mut self, desired: &Desired, decision: &Plan) {
+    pub(super) fn update_conditions(
+        &mut self,
+        desired: &Desired,
+        decision: &Plan,
+        health: Option<&ReleaseHealth>,
+    ) {
         let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
             // A retry reports nothing until it succeeds, fails or takes long.
@@ -54,17 +64,25 @@ where
         let has_progress = |running: &&Running| running.reportable || running.phase == OperationPhase::Queued;
         let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
-        let has_reported = !self.status.conditions.is_empty();
-        let report = report(decision, R::VOCABULARY, &name, progress, has_reported);
+        let (old, policy) = (&self.status.conditions, &self.placement.policy);
+        let report = report(decision, R::VOCABULARY, &name, progress, old, health, policy);
         let Some(report) = report else { return };
         let mut wanted = report.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
-            for condition in wanted.iter_mut().filter(|condition| condition.message.is_empty()) {
+            let others = [HEALTHY, POLICY_ACCEPTED];
+            for condition in wanted
+                .iter_mut()
+                .filter(|condition| condition.message.is_empty() && !others.contains(&condition.type_))
+            {
                 condition.message = format!("release {name} is claimed by {by} too; {ANOTHER_NAME}");
             }
         }
         let generation = self.object.meta().generation;
-        self.status.conditions = conditions::merge(&self.status.conditions, wanted, generation, self.now);
+        let merged = conditions::merge(&self.status.conditions, wanted, generation, self.now);
+        if let Some((reason, note)) = new_problem(&self.status.conditions, &merged) {
+            self.context.events.warning(&*self.object, reason, &format!("release {name}: {note}"));
+        }
+        self.status.conditions = merged;
         self.status.observed_generation = generation;
     }
 
@@ -90,5 +108,61 @@ where
             self.context.caches.reconcile_states.drop_status_if_current(&self.uid, cached.status());
         }
         Ok(())
+    }
+}
+
+/// Returns reason and message of a problem that no operation has reported: the release has become unhealthy, or is not tried
+/// again.
+fn new_problem<'a>(old: &[Condition], new: &'a [Condition]) -> Option<(&'static str, &'a str)> {
+    let problem = |type_, reason: ReleaseReason| {
+        let is_problem = |condition: &&Condition| {
+            condition.status == "False" && ReleaseReason::parse(&condition.reason) == Some(reason)
+        };
+        let now = conditions::find(new, type_).filter(is_problem)?;
+        let before = conditions::find(old, type_).filter(is_problem);
+        before.is_none().then_some((reason.as_str(), now.message.as_str()))
+    };
+    problem(HEALTHY, ReleaseReason::Unhealthy).or_else(|| problem("Ready", ReleaseReason::RetriesExhausted))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conditions(rows: &[(&str, &str, &str)]) -> Vec<Condition> {
+        let condition = |(type_, status, reason): &(&str, &str, &str)| {
+            let condition = json!({
+                "type": type_, "status": status, "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            serde_json::from_value(condition).unwrap()
+        };
+        rows.iter().map(condition).collect()
+    }
+
+    #[test]
+    fn a_problem_is_published_when_it_begins() {
+        let healthy = conditions(&[("Ready", "True", "Ready"), ("Healthy", "True", "Healthy")]);
+        let unhealthy = conditions(&[("Ready", "False", "Unhealthy"), ("Healthy", "False", "Unhealthy")]);
+        let unknown = conditions(&[("Ready", "True", "Ready"), ("Healthy", "Unknown", "HealthUnknown")]);
+        let failed = conditions(&[("Ready", "False", "ApplyFailed")]);
+        let exhausted = conditions(&[("Ready", "False", "RetriesExhausted")]);
+        let rows = [
+            (&healthy, &healthy, None),
+            (&healthy, &unknown, None),
+            (&healthy, &unhealthy, Some("Unhealthy")),
+            (&unknown, &unhealthy, Some("Unhealthy")),
+            (&unhealthy, &unhealthy, None),
+            (&unhealthy, &healthy, None),
+            (&healthy, &failed, None),
+            (&failed, &exhausted, Some("RetriesExhausted")),
+            (&exhausted, &exhausted, None),
+        ];
+        for (old, new, expected) in rows {
+            let expected = expected.map(|reason| (reason, "why"));
+            assert_eq!(new_problem(old, new), expected, "{old:?} {new:?}");
+        }
     }
 }

@@ -1,3 +1,5 @@
+mod policy;
+
 use super::*;
 use crate::{digest::InputMark, failure::Category};
 
@@ -16,6 +18,7 @@ fn revision(status: ReleaseStatus, mark: Option<char>) -> RevisionState {
         revision: 4,
         status,
         mark: mark.map(|letter| InputMark { digest: digest(letter), revision: 4 }),
+        rolled_back: None,
         updated: Some(at(1_000)),
     }
 }
@@ -28,22 +31,33 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         paused: false,
         placement_paused: false,
         placement_changing: false,
+        suspended: false,
+        policy_missing: None,
+        remediation: None,
+        retry_at: None,
         cluster: ClusterState::Available,
         strategy: Strategy::Continuous,
         collision: &Collision::None,
         unmet: &[],
         needed_by: &[],
         remove_with_cluster: false,
+        orphan: false,
         installed_before: true,
         inventory: InventoryState::Known(inventory),
         inputs: InputState::Resolved(inputs),
         operation: None,
         described: Some(4),
         differs: None,
+        rollback_to: None,
         absence_confirmed: true,
         failure: None,
         now: at(1_010),
     }
+}
+
+/// A failure of the step with this key at second 1005, which is retried at `retry_at`.
+fn past(key: String, failure: Failure, retry_at: i64) -> PastFailure {
+    PastFailure { attempted: key.clone(), key, failure, retry_at: at(retry_at), at: at(1_005), attempts: 1 }
 }
 
 fn upgrading(inputs: &InputDigest) -> InFlight<'_> {
@@ -155,11 +169,8 @@ fn nothing_is_done_without_a_complete_observation() {
 #[test]
 fn backoff_applies_to_the_same_step_only() {
     let (inputs, newest) = (digest('a'), revision(ReleaseStatus::Failed, Some('a')));
-    let failed = |key: String, retry_at| PastFailure {
-        key,
-        failure: Failure::new(Category::NotReady, "still starting"),
-        retry_at: at(retry_at),
-    };
+    let failed =
+        |key: String, retry_at| past(key, Failure::new(Category::NotReady, "still starting"), retry_at);
     let backoff = |step, past: &PastFailure| {
         Plan::Wait(Wait::Backoff { step, failure: past.failure.clone(), until: past.retry_at })
     };
@@ -293,11 +304,7 @@ fn absence_is_confirmed_before_the_finalizer_is_removed() {
     let inputs = digest('a');
     let deleting = Observed { deleting: true, absence_confirmed: false, ..stable(&inputs, None) };
     assert_eq!(plan(&deleting, GENERATION), Plan::ConfirmAbsence);
-    let failed = PastFailure {
-        key: failure_key::remove(),
-        failure: Failure::new(Category::Timeout, "no answer"),
-        retry_at: at(2_000),
-    };
+    let failed = past(failure_key::remove(), Failure::new(Category::Timeout, "no answer"), 2_000);
     let again = Observed { failure: Some(&failed), ..deleting };
     assert!(matches!(plan(&again, GENERATION), Plan::Wait(Wait::Backoff { step: Step::Remove, .. })));
 }
@@ -408,7 +415,7 @@ fn a_deleted_object_removes_its_release() {
     for (name, observed, expected) in rows {
         assert_eq!(plan(&observed, GENERATION), expected, "{name}");
     }
-    let past = PastFailure { key: failure_key::remove(), failure: unreachable.clone(), retry_at: at(2_000) };
+    let past = past(failure_key::remove(), unreachable.clone(), 2_000);
     let failed = Observed { failure: Some(&past), ..base(Some(&deployed)) };
     assert_eq!(
         plan(&failed, GENERATION),

@@ -52,6 +52,8 @@ pub fn declaration() -> ReleaseRecords {
         revision_label: REVISION.to_owned(),
         status_label: STATUS.to_owned(),
         time_labels: vec![UPDATED.to_owned()],
+        // The objects have no common label.
+        object_label_selector: String::new(),
     }
 }
 
@@ -114,6 +116,7 @@ impl Record {
             description,
             method: ApplyMethod::ServerSide.into(),
             history: Vec::new(),
+            rolled_back_digest: String::new(),
         }
     }
 

@@ -3,7 +3,8 @@
 use chandler_tool::generated::tool::{
     ApplyRequest, CancelRequest, CancelResponse, CanonicalizeRequest, CanonicalizeResponse, DescribeRequest,
     DescribeResponse, InspectRequest, InspectResponse, ObserveRequest, ObserveResponse, OperationEvent,
-    OperationResult, ReleaseAbsent, RemoveRequest, canonicalize_response, inspect_response, observe_response,
+    OperationResult, ReleaseAbsent, RemoveRequest, RollbackRequest, canonicalize_response, inspect_response,
+    observe_response,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -94,6 +95,12 @@ impl PackageTool for Service {
                 release::apply(&cluster, &release, request, &steps).await?;
             Ok(operation::result(Some(state), unchanged))
         }))
+    }
+
+    type RollbackStream = Events;
+
+    async fn rollback(&self, _: Request<RollbackRequest>) -> Result<Response<Events>, Status> {
+        Err(Status::unimplemented("the tool does not declare the capability rollback"))
     }
 
     async fn observe(&self, request: Request<ObserveRequest>) -> Result<Response<ObserveResponse>, Status> {

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{
-        ADDON, CATALOG, CHART, EXTENSION, FLEET, GRANT, INSTANCE, SOURCE, SYNC, is_cluster_scoped, object,
-        without,
+        ADDON, CATALOG, CHART, EXTENSION, FLEET, GRANT, INSTANCE, POLICY, SOURCE, SYNC, is_cluster_scoped,
+        object, without,
     },
     server::{Server, object_or_message},
     validation::check,
@@ -105,7 +105,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        [EXTENSION, CATALOG, INSTANCE, FLEET, CHART, GRANT, SOURCE, SYNC],
+        [POLICY, EXTENSION, CATALOG, INSTANCE, FLEET, CHART, GRANT, SOURCE, SYNC],
         "the documentation contains all kinds that users write"
     );
 }
@@ -515,6 +515,10 @@ async fn instance_fields_are_validated() {
             (json!({"parametersFrom": [{"object": field}]}), Some("serviceAccountName must be set")),
             (json!({"options": {"timeout": "soon"}}), Some("must be a duration such as")),
             (json!({"release": {"name": "x".repeat(54)}}), Some("spec.release.name: Too long")),
+            (json!({"policyRef": {"name": "careful"}}), None),
+            (json!({"policyRef": {"name": "careful", "scope": "Platform"}}), None),
+            (json!({"policyRef": {"name": "careful", "scope": "Elsewhere"}}), Some("Unsupported value")),
+            (json!({"policyRef": {"scope": "Platform"}}), Some("spec.policyRef.name: Required value")),
         ],
     )
     .await;

@@ -9,6 +9,7 @@ pub const CATALOG: &str = "ExtensionCatalog";
 pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
+pub const POLICY: &str = "AddonPolicy";
 pub const SOURCE: &str = "Source";
 pub const SYNC: &str = "Sync";
 pub const FLEET: &str = "FleetAddonConfig";
@@ -41,7 +42,7 @@ fn minimal_spec(kind: &str) -> Value {
         }
         SOURCE => json!({"git": {"url": "https://git.example/fleet.git"}}),
         SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
-        FLEET => json!({}),
+        FLEET | POLICY => json!({}),
         TUNNEL => json!({
             "id": "0123456789abcdef0123456789abcdef", "epoch": 1, "clusterName": "blue",
             "hubs": [{"address": "hub.example:443", "caBundle": "-----BEGIN CERTIFICATE-----\n"}],

@@ -58,6 +58,28 @@ pub mod package_tool_server {
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::ApplyRequest>,
         ) -> std::result::Result<tonic::Response<Self::ApplyStream>, tonic::Status>;
+        /// Server streaming response type for the Rollback method.
+        type RollbackStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    ::chandler_tool::generated::tool::OperationEvent,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
+        /// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
+        ///
+        /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
+        /// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+        ///
+        /// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
+        /// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
+        /// result with `unchanged` set.
+        async fn rollback(
+            &self,
+            request: tonic::Request<::chandler_tool::generated::tool::RollbackRequest>,
+        ) -> std::result::Result<tonic::Response<Self::RollbackStream>, tonic::Status>;
         /// Reads the state of a release.
         async fn observe(
             &self,
@@ -80,7 +102,7 @@ pub mod package_tool_server {
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::RemoveRequest>,
         ) -> std::result::Result<tonic::Response<Self::RemoveStream>, tonic::Status>;
-        /// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+        /// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
         /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
         /// but does not report when it has ended.
         async fn cancel(
@@ -345,6 +367,55 @@ pub mod package_tool_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ApplySvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/chandler.tool.v1.PackageTool/Rollback" => {
+                    #[allow(non_camel_case_types)]
+                    struct RollbackSvc<T: PackageTool>(pub Arc<T>);
+                    impl<
+                        T: PackageTool,
+                    > tonic::server::ServerStreamingService<
+                        ::chandler_tool::generated::tool::RollbackRequest,
+                    > for RollbackSvc<T> {
+                        type Response = ::chandler_tool::generated::tool::OperationEvent;
+                        type ResponseStream = T::RollbackStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::chandler_tool::generated::tool::RollbackRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PackageTool>::rollback(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RollbackSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -152,7 +152,10 @@ const (
 	CrdPolicy_CRD_POLICY_UNSPECIFIED CrdPolicy = 0
 	// Do not create or change CRDs.
 	CrdPolicy_CRD_POLICY_SKIP CrdPolicy = 1
-	// Create missing CRDs and replace existing ones.
+	// Create missing CRDs and replace existing ones. A tool replaces a CRD, also one among the package's other objects, only if
+	// no stored object would be lost or become invalid: unless `replace_unsafe_crds` is set, Apply fails with REJECTED, and
+	// changes nothing, if the new CRD has another scope, lacks a stored version or no longer serves it, or if the schema of a
+	// served version lacks a field or allows fewer values than before.
 	CrdPolicy_CRD_POLICY_CREATE_REPLACE CrdPolicy = 2
 )
 
@@ -197,6 +200,65 @@ func (CrdPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{2}
 }
 
+// What happens to fields of other field managers that a package sets to another value. Server-side apply only: client-side
+// apply overwrites them.
+type FieldConflicts int32
+
+const (
+	// Same as FAIL.
+	FieldConflicts_FIELD_CONFLICTS_UNSPECIFIED FieldConflicts = 0
+	// Fail with CONFLICT. The message names the fields, their managers, and the settings of an AddonPolicy that resolve the
+	// conflict: `conflicts: Force` and `conflicts: IgnoreFields`.
+	FieldConflicts_FIELD_CONFLICTS_FAIL FieldConflicts = 1
+	// Overwrite the fields and become their manager.
+	FieldConflicts_FIELD_CONFLICTS_FORCE FieldConflicts = 2
+	// Apply the objects without these fields, which stay as they are.
+	FieldConflicts_FIELD_CONFLICTS_IGNORE_FIELDS FieldConflicts = 3
+)
+
+// Enum value maps for FieldConflicts.
+var (
+	FieldConflicts_name = map[int32]string{
+		0: "FIELD_CONFLICTS_UNSPECIFIED",
+		1: "FIELD_CONFLICTS_FAIL",
+		2: "FIELD_CONFLICTS_FORCE",
+		3: "FIELD_CONFLICTS_IGNORE_FIELDS",
+	}
+	FieldConflicts_value = map[string]int32{
+		"FIELD_CONFLICTS_UNSPECIFIED":   0,
+		"FIELD_CONFLICTS_FAIL":          1,
+		"FIELD_CONFLICTS_FORCE":         2,
+		"FIELD_CONFLICTS_IGNORE_FIELDS": 3,
+	}
+)
+
+func (x FieldConflicts) Enum() *FieldConflicts {
+	p := new(FieldConflicts)
+	*p = x
+	return p
+}
+
+func (x FieldConflicts) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FieldConflicts) Descriptor() protoreflect.EnumDescriptor {
+	return file_chandler_tool_v1_tool_proto_enumTypes[3].Descriptor()
+}
+
+func (FieldConflicts) Type() protoreflect.EnumType {
+	return &file_chandler_tool_v1_tool_proto_enumTypes[3]
+}
+
+func (x FieldConflicts) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FieldConflicts.Descriptor instead.
+func (FieldConflicts) EnumDescriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{3}
+}
+
 // How an upgrade uses the values of the previous revision. A tool that does not store values fails with INVALID_VALUES
 // unless this is unspecified.
 type ValuesReuse int32
@@ -235,11 +297,11 @@ func (x ValuesReuse) String() string {
 }
 
 func (ValuesReuse) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[3].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[4].Descriptor()
 }
 
 func (ValuesReuse) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[3]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[4]
 }
 
 func (x ValuesReuse) Number() protoreflect.EnumNumber {
@@ -248,7 +310,7 @@ func (x ValuesReuse) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ValuesReuse.Descriptor instead.
 func (ValuesReuse) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{3}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{4}
 }
 
 type StepKind int32
@@ -302,11 +364,11 @@ func (x StepKind) String() string {
 }
 
 func (StepKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[4].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[5].Descriptor()
 }
 
 func (StepKind) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[4]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[5]
 }
 
 func (x StepKind) Number() protoreflect.EnumNumber {
@@ -315,7 +377,7 @@ func (x StepKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StepKind.Descriptor instead.
 func (StepKind) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{4}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
 }
 
 type ReleaseStatus int32
@@ -369,11 +431,11 @@ func (x ReleaseStatus) String() string {
 }
 
 func (ReleaseStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[5].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
 }
 
 func (ReleaseStatus) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[5]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
 }
 
 func (x ReleaseStatus) Number() protoreflect.EnumNumber {
@@ -382,7 +444,7 @@ func (x ReleaseStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReleaseStatus.Descriptor instead.
 func (ReleaseStatus) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
 }
 
 type FailureCategory int32
@@ -450,11 +512,11 @@ func (x FailureCategory) String() string {
 }
 
 func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[7].Descriptor()
 }
 
 func (FailureCategory) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[7]
 }
 
 func (x FailureCategory) Number() protoreflect.EnumNumber {
@@ -463,7 +525,7 @@ func (x FailureCategory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureCategory.Descriptor instead.
 func (FailureCategory) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
 }
 
 type DescribeRequest struct {
@@ -520,8 +582,8 @@ type DescribeResponse struct {
 	// other objects; never deletes them; and replaces an object with the annotation "chandler.dev/replace: WhenImmutable" if
 	// an upgrade changes an immutable field.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
-	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", and "helm-records" if the helm
-	// CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
+	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", and "helm-records" if
+	// the helm CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of running operations.
 	RunningOperations uint32 `protobuf:"varint,6,opt,name=running_operations,json=runningOperations,proto3" json:"running_operations,omitempty"`
@@ -634,7 +696,9 @@ type ReleaseRecords struct {
 	// "sh.helm.release.v1.{release}.v{revision}".
 	ObjectName string `protobuf:"bytes,5,opt,name=object_name,json=objectName,proto3" json:"object_name,omitempty"`
 	// Keys of the labels with the release's name and the revision number. The object of a revision that Chandler created
-	// also has the label "chandler.dev/input" with the value "<input digest>.<revision>", set when the object is created.
+	// also has the label "chandler.dev/input" with the value "<input digest>.<revision>", set when the object is created. That
+	// of a revision that a Rollback created also has the label "chandler.dev/rolled-back" with the digest of the inputs that
+	// were rolled back, in the same form.
 	ReleaseLabel  string `protobuf:"bytes,6,opt,name=release_label,json=releaseLabel,proto3" json:"release_label,omitempty"`
 	RevisionLabel string `protobuf:"bytes,7,opt,name=revision_label,json=revisionLabel,proto3" json:"revision_label,omitempty"`
 	// Key of the label with the revision's status: deployed, failed, superseded, uninstalled, uninstalling,
@@ -642,9 +706,12 @@ type ReleaseRecords struct {
 	StatusLabel string `protobuf:"bytes,8,opt,name=status_label,json=statusLabel,proto3" json:"status_label,omitempty"`
 	// Keys of the labels with the time of the last change, in seconds since the Unix epoch. Chandler uses the first label
 	// that is set. Optional.
-	TimeLabels    []string `protobuf:"bytes,9,rep,name=time_labels,json=timeLabels,proto3" json:"time_labels,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TimeLabels []string `protobuf:"bytes,9,rep,name=time_labels,json=timeLabels,proto3" json:"time_labels,omitempty"`
+	// Label selector of the objects that releases consist of, for example "app.kubernetes.io/managed-by=Helm". Chandler watches
+	// them to compute the health of releases. Empty means that the objects have no common label: their health is unknown.
+	ObjectLabelSelector string `protobuf:"bytes,10,opt,name=object_label_selector,json=objectLabelSelector,proto3" json:"object_label_selector,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ReleaseRecords) Reset() {
@@ -738,6 +805,13 @@ func (x *ReleaseRecords) GetTimeLabels() []string {
 		return x.TimeLabels
 	}
 	return nil
+}
+
+func (x *ReleaseRecords) GetObjectLabelSelector() string {
+	if x != nil {
+		return x.ObjectLabelSelector
+	}
+	return ""
 }
 
 // Number of requests by verb and result.
@@ -2059,9 +2133,13 @@ type ApplyOptions struct {
 	Timeout     *durationpb.Duration `protobuf:"bytes,16,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	Description string               `protobuf:"bytes,17,opt,name=description,proto3" json:"description,omitempty"`
 	// Sets force_conflicts for server-side apply and force_replace for client-side apply.
-	Force         bool `protobuf:"varint,18,opt,name=force,proto3" json:"force,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Force          bool           `protobuf:"varint,18,opt,name=force,proto3" json:"force,omitempty"`
+	FieldConflicts FieldConflicts `protobuf:"varint,19,opt,name=field_conflicts,json=fieldConflicts,proto3,enum=chandler.tool.v1.FieldConflicts" json:"field_conflicts,omitempty"`
+	// Replace CRDs even if stored objects would be lost or become invalid. The annotation
+	// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package has the same effect for this CRD.
+	ReplaceUnsafeCrds bool `protobuf:"varint,20,opt,name=replace_unsafe_crds,json=replaceUnsafeCrds,proto3" json:"replace_unsafe_crds,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ApplyOptions) Reset() {
@@ -2220,6 +2298,20 @@ func (x *ApplyOptions) GetForce() bool {
 	return false
 }
 
+func (x *ApplyOptions) GetFieldConflicts() FieldConflicts {
+	if x != nil {
+		return x.FieldConflicts
+	}
+	return FieldConflicts_FIELD_CONFLICTS_UNSPECIFIED
+}
+
+func (x *ApplyOptions) GetReplaceUnsafeCrds() bool {
+	if x != nil {
+		return x.ReplaceUnsafeCrds
+	}
+	return false
+}
+
 type ApplyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Identifies the operation in Cancel, logs and traces.
@@ -2333,6 +2425,212 @@ func (x *ApplyRequest) GetRecover() bool {
 	return false
 }
 
+type RollbackOptions struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Wait until every object is ready.
+	Wait bool `protobuf:"varint,1,opt,name=wait,proto3" json:"wait,omitempty"`
+	// With `wait`, also wait until Jobs have completed.
+	WaitForJobs  bool `protobuf:"varint,2,opt,name=wait_for_jobs,json=waitForJobs,proto3" json:"wait_for_jobs,omitempty"`
+	DisableHooks bool `protobuf:"varint,3,opt,name=disable_hooks,json=disableHooks,proto3" json:"disable_hooks,omitempty"`
+	// Maximum number of revisions to keep. 0 means no limit.
+	MaxHistory uint32 `protobuf:"varint,4,opt,name=max_history,json=maxHistory,proto3" json:"max_history,omitempty"`
+	// Timeout of the operation. Defaults to 10 minutes.
+	Timeout        *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	FieldConflicts FieldConflicts       `protobuf:"varint,6,opt,name=field_conflicts,json=fieldConflicts,proto3,enum=chandler.tool.v1.FieldConflicts" json:"field_conflicts,omitempty"`
+	// As in ApplyOptions.
+	Force         bool `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackOptions) Reset() {
+	*x = RollbackOptions{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackOptions) ProtoMessage() {}
+
+func (x *RollbackOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackOptions.ProtoReflect.Descriptor instead.
+func (*RollbackOptions) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RollbackOptions) GetWait() bool {
+	if x != nil {
+		return x.Wait
+	}
+	return false
+}
+
+func (x *RollbackOptions) GetWaitForJobs() bool {
+	if x != nil {
+		return x.WaitForJobs
+	}
+	return false
+}
+
+func (x *RollbackOptions) GetDisableHooks() bool {
+	if x != nil {
+		return x.DisableHooks
+	}
+	return false
+}
+
+func (x *RollbackOptions) GetMaxHistory() uint32 {
+	if x != nil {
+		return x.MaxHistory
+	}
+	return 0
+}
+
+func (x *RollbackOptions) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *RollbackOptions) GetFieldConflicts() FieldConflicts {
+	if x != nil {
+		return x.FieldConflicts
+	}
+	return FieldConflicts_FIELD_CONFLICTS_UNSPECIFIED
+}
+
+func (x *RollbackOptions) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RollbackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the operation in Cancel, logs and traces.
+	OperationId string   `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	Target      *Target  `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Release     *Release `protobuf:"bytes,3,opt,name=release,proto3" json:"release,omitempty"`
+	// The revision to restore. 0 means the newest one before the newest revision that is deployed or superseded and, if
+	// `input_digest` is set, has this input digest.
+	Revision uint32           `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Options  *RollbackOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
+	// Input digest of the revision to restore, which the tool stores with the new revision as Apply does. Fails with CONFLICT
+	// if the revision has another one.
+	InputDigest string `protobuf:"bytes,6,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// Digest of the inputs that are rolled back. The tool stores it with the new revision, in the same write.
+	RolledBackDigest string `protobuf:"bytes,7,opt,name=rolled_back_digest,json=rolledBackDigest,proto3" json:"rolled_back_digest,omitempty"`
+	// Recover a release whose last operation was interrupted: mark a pending last revision as failed. Without it, or if the
+	// revision has no input digest and is less than 15 minutes old, so that another client may still work on it, Rollback
+	// fails with CONFLICT in this case.
+	Recover       bool `protobuf:"varint,8,opt,name=recover,proto3" json:"recover,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackRequest) Reset() {
+	*x = RollbackRequest{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackRequest) ProtoMessage() {}
+
+func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
+func (*RollbackRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RollbackRequest) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *RollbackRequest) GetRelease() *Release {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *RollbackRequest) GetRevision() uint32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RollbackRequest) GetOptions() *RollbackOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *RollbackRequest) GetInputDigest() string {
+	if x != nil {
+		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetRolledBackDigest() string {
+	if x != nil {
+		return x.RolledBackDigest
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetRecover() bool {
+	if x != nil {
+		return x.Recover
+	}
+	return false
+}
+
 type ObserveRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Target  *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -2345,7 +2643,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2655,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2668,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2408,7 +2706,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2718,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2731,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ObserveResponse) GetOutcome() isObserveResponse_Outcome {
@@ -2501,7 +2799,7 @@ type ReleaseAbsent struct {
 
 func (x *ReleaseAbsent) Reset() {
 	*x = ReleaseAbsent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2811,7 @@ func (x *ReleaseAbsent) String() string {
 func (*ReleaseAbsent) ProtoMessage() {}
 
 func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2824,7 @@ func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAbsent.ProtoReflect.Descriptor instead.
 func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
 }
 
 type RemoveRequest struct {
@@ -2541,7 +2839,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2851,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2864,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -2612,7 +2910,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2922,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2935,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -2684,7 +2982,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2994,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +3007,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -2729,7 +3027,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2741,7 +3039,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2754,7 +3052,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -2778,7 +3076,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +3088,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +3101,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -2875,7 +3173,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3185,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3198,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -2931,7 +3229,8 @@ type OperationResult struct {
 	//	*OperationResult_State
 	//	*OperationResult_Absent
 	Outcome isOperationResult_Outcome `protobuf_oneof:"outcome"`
-	// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest.
+	// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest, or if Rollback
+	// created no revision, because the newest one is the requested result.
 	Unchanged     bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2939,7 +3238,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3250,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3263,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -3004,7 +3303,7 @@ type isOperationResult_Outcome interface {
 }
 
 type OperationResult_State struct {
-	// Result of Apply, and of Remove with keep_history.
+	// Result of Apply and Rollback, and of Remove with keep_history.
 	State *ReleaseState `protobuf:"bytes,1,opt,name=state,proto3,oneof"`
 }
 
@@ -3029,7 +3328,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3340,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3353,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -3103,14 +3402,16 @@ type ReleaseState struct {
 	Description   string                 `protobuf:"bytes,12,opt,name=description,proto3" json:"description,omitempty"`
 	Method        ApplyMethod            `protobuf:"varint,13,opt,name=method,proto3,enum=chandler.tool.v1.ApplyMethod" json:"method,omitempty"`
 	// Sorted by revision, newest first.
-	History       []*Revision `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	History []*Revision `protobuf:"bytes,14,rep,name=history,proto3" json:"history,omitempty"`
+	// Digest of the inputs that the Rollback which created this revision rolled back. Empty for other revisions.
+	RolledBackDigest string `protobuf:"bytes,15,opt,name=rolled_back_digest,json=rolledBackDigest,proto3" json:"rolled_back_digest,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3423,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3436,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -3236,6 +3537,13 @@ func (x *ReleaseState) GetHistory() []*Revision {
 	return nil
 }
 
+func (x *ReleaseState) GetRolledBackDigest() string {
+	if x != nil {
+		return x.RolledBackDigest
+	}
+	return ""
+}
+
 type Revision struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Revision       uint32                 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3249,7 +3557,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3569,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3582,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -3325,7 +3633,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3645,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3658,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3388,7 +3696,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\fcapabilities\x18\x05 \x03(\tR\fcapabilities\x12-\n" +
 	"\x12running_operations\x18\x06 \x01(\rR\x11runningOperations\x12:\n" +
 	"\brequests\x18\a \x03(\v2\x1e.chandler.tool.v1.RequestCountR\brequests\x12:\n" +
-	"\arecords\x18\b \x01(\v2 .chandler.tool.v1.ReleaseRecordsR\arecords\"\xb5\x02\n" +
+	"\arecords\x18\b \x01(\v2 .chandler.tool.v1.ReleaseRecordsR\arecords\"\xe9\x02\n" +
 	"\x0eReleaseRecords\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x12\n" +
@@ -3401,7 +3709,9 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x0erevision_label\x18\a \x01(\tR\rrevisionLabel\x12!\n" +
 	"\fstatus_label\x18\b \x01(\tR\vstatusLabel\x12\x1f\n" +
 	"\vtime_labels\x18\t \x03(\tR\n" +
-	"timeLabels\"P\n" +
+	"timeLabels\x122\n" +
+	"\x15object_label_selector\x18\n" +
+	" \x01(\tR\x13objectLabelSelector\"P\n" +
 	"\fRequestCount\x12\x12\n" +
 	"\x04verb\x18\x01 \x01(\tR\x04verb\x12\x16\n" +
 	"\x06result\x18\x02 \x01(\tR\x06result\x12\x14\n" +
@@ -3499,7 +3809,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\aoutcome\"=\n" +
 	"\x0fCanonicalValues\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xd6\x05\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\"\xd1\x06\n" +
 	"\fApplyOptions\x12)\n" +
 	"\x10create_namespace\x18\x01 \x01(\bR\x0fcreateNamespace\x12\x12\n" +
 	"\x04wait\x18\x02 \x01(\bR\x04wait\x12\"\n" +
@@ -3520,7 +3830,9 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x16skip_schema_validation\x18\x0f \x01(\bR\x14skipSchemaValidation\x123\n" +
 	"\atimeout\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
 	"\vdescription\x18\x11 \x01(\tR\vdescription\x12\x14\n" +
-	"\x05force\x18\x12 \x01(\bR\x05force\"\xad\x03\n" +
+	"\x05force\x18\x12 \x01(\bR\x05force\x12I\n" +
+	"\x0ffield_conflicts\x18\x13 \x01(\x0e2 .chandler.tool.v1.FieldConflictsR\x0efieldConflicts\x12.\n" +
+	"\x13replace_unsafe_crds\x18\x14 \x01(\bR\x11replaceUnsafeCrds\"\xad\x03\n" +
 	"\fApplyRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
 	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
@@ -3530,7 +3842,25 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x06action\x18\x06 \x01(\x0e2\x1d.chandler.tool.v1.ApplyActionR\x06action\x128\n" +
 	"\aoptions\x18\a \x01(\v2\x1e.chandler.tool.v1.ApplyOptionsR\aoptions\x12!\n" +
 	"\finput_digest\x18\b \x01(\tR\vinputDigest\x12\x18\n" +
-	"\arecover\x18\t \x01(\bR\arecover\"\x91\x01\n" +
+	"\arecover\x18\t \x01(\bR\arecover\"\xa5\x02\n" +
+	"\x0fRollbackOptions\x12\x12\n" +
+	"\x04wait\x18\x01 \x01(\bR\x04wait\x12\"\n" +
+	"\rwait_for_jobs\x18\x02 \x01(\bR\vwaitForJobs\x12#\n" +
+	"\rdisable_hooks\x18\x03 \x01(\bR\fdisableHooks\x12\x1f\n" +
+	"\vmax_history\x18\x04 \x01(\rR\n" +
+	"maxHistory\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12I\n" +
+	"\x0ffield_conflicts\x18\x06 \x01(\x0e2 .chandler.tool.v1.FieldConflictsR\x0efieldConflicts\x12\x14\n" +
+	"\x05force\x18\a \x01(\bR\x05force\"\xdf\x02\n" +
+	"\x0fRollbackRequest\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
+	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
+	"\arelease\x18\x03 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\rR\brevision\x12;\n" +
+	"\aoptions\x18\x05 \x01(\v2!.chandler.tool.v1.RollbackOptionsR\aoptions\x12!\n" +
+	"\finput_digest\x18\x06 \x01(\tR\vinputDigest\x12,\n" +
+	"\x12rolled_back_digest\x18\a \x01(\tR\x10rolledBackDigest\x12\x18\n" +
+	"\arecover\x18\b \x01(\bR\arecover\"\x91\x01\n" +
 	"\x0eObserveRequest\x120\n" +
 	"\x06target\x18\x01 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
 	"\arelease\x18\x02 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x18\n" +
@@ -3576,7 +3906,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"apiVersion\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\x9b\x05\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xc9\x05\n" +
 	"\fReleaseState\x123\n" +
 	"\arelease\x18\x01 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\rR\brevision\x127\n" +
@@ -3593,7 +3923,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\rlast_deployed\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\flastDeployed\x12 \n" +
 	"\vdescription\x18\f \x01(\tR\vdescription\x125\n" +
 	"\x06method\x18\r \x01(\x0e2\x1d.chandler.tool.v1.ApplyMethodR\x06method\x124\n" +
-	"\ahistory\x18\x0e \x03(\v2\x1a.chandler.tool.v1.RevisionR\ahistory\"\xe0\x01\n" +
+	"\ahistory\x18\x0e \x03(\v2\x1a.chandler.tool.v1.RevisionR\ahistory\x12,\n" +
+	"\x12rolled_back_digest\x18\x0f \x01(\tR\x10rolledBackDigest\"\xe0\x01\n" +
 	"\bRevision\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\rR\brevision\x127\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1f.chandler.tool.v1.ReleaseStatusR\x06status\x12'\n" +
@@ -3616,7 +3947,12 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\tCrdPolicy\x12\x1a\n" +
 	"\x16CRD_POLICY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fCRD_POLICY_SKIP\x10\x01\x12\x1d\n" +
-	"\x19CRD_POLICY_CREATE_REPLACE\x10\x02*f\n" +
+	"\x19CRD_POLICY_CREATE_REPLACE\x10\x02*\x89\x01\n" +
+	"\x0eFieldConflicts\x12\x1f\n" +
+	"\x1bFIELD_CONFLICTS_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14FIELD_CONFLICTS_FAIL\x10\x01\x12\x19\n" +
+	"\x15FIELD_CONFLICTS_FORCE\x10\x02\x12!\n" +
+	"\x1dFIELD_CONFLICTS_IGNORE_FIELDS\x10\x03*f\n" +
 	"\vValuesReuse\x12\x1c\n" +
 	"\x18VALUES_REUSE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12VALUES_REUSE_REUSE\x10\x01\x12!\n" +
@@ -3654,12 +3990,13 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_CANCELLED\x10\n" +
 	"\x12\x1d\n" +
 	"\x19FAILURE_CATEGORY_REJECTED\x10\v\x12\x1d\n" +
-	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\xc8\x04\n" +
+	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\x9b\x05\n" +
 	"\vPackageTool\x12Q\n" +
 	"\bDescribe\x12!.chandler.tool.v1.DescribeRequest\x1a\".chandler.tool.v1.DescribeResponse\x12N\n" +
 	"\aInspect\x12 .chandler.tool.v1.InspectRequest\x1a!.chandler.tool.v1.InspectResponse\x12]\n" +
 	"\fCanonicalize\x12%.chandler.tool.v1.CanonicalizeRequest\x1a&.chandler.tool.v1.CanonicalizeResponse\x12K\n" +
-	"\x05Apply\x12\x1e.chandler.tool.v1.ApplyRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
+	"\x05Apply\x12\x1e.chandler.tool.v1.ApplyRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12Q\n" +
+	"\bRollback\x12!.chandler.tool.v1.RollbackRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
 	"\aObserve\x12 .chandler.tool.v1.ObserveRequest\x1a!.chandler.tool.v1.ObserveResponse\x12M\n" +
 	"\x06Remove\x12\x1f.chandler.tool.v1.RemoveRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12K\n" +
 	"\x06Cancel\x12\x1f.chandler.tool.v1.CancelRequest\x1a .chandler.tool.v1.CancelResponseB5Z3chandler.dev/tools/helm/gen/chandler/tool/v1;toolv1b\x06proto3"
@@ -3676,132 +4013,143 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 	return file_chandler_tool_v1_tool_proto_rawDescData
 }
 
-var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
 	(CrdPolicy)(0),                // 2: chandler.tool.v1.CrdPolicy
-	(ValuesReuse)(0),              // 3: chandler.tool.v1.ValuesReuse
-	(StepKind)(0),                 // 4: chandler.tool.v1.StepKind
-	(ReleaseStatus)(0),            // 5: chandler.tool.v1.ReleaseStatus
-	(FailureCategory)(0),          // 6: chandler.tool.v1.FailureCategory
-	(*DescribeRequest)(nil),       // 7: chandler.tool.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 8: chandler.tool.v1.DescribeResponse
-	(*ReleaseRecords)(nil),        // 9: chandler.tool.v1.ReleaseRecords
-	(*RequestCount)(nil),          // 10: chandler.tool.v1.RequestCount
-	(*Package)(nil),               // 11: chandler.tool.v1.Package
-	(*Values)(nil),                // 12: chandler.tool.v1.Values
-	(*Release)(nil),               // 13: chandler.tool.v1.Release
-	(*Target)(nil),                // 14: chandler.tool.v1.Target
-	(*Proxy)(nil),                 // 15: chandler.tool.v1.Proxy
-	(*Tls)(nil),                   // 16: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 17: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 18: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 19: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 20: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 21: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 22: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 23: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 24: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 25: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 26: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 27: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 28: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 29: chandler.tool.v1.ApplyRequest
-	(*ObserveRequest)(nil),        // 30: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 31: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 32: chandler.tool.v1.ReleaseAbsent
-	(*RemoveRequest)(nil),         // 33: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 34: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 35: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 36: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 37: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 38: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 39: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 40: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 41: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 42: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 43: chandler.tool.v1.Failure
-	nil,                           // 44: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(FieldConflicts)(0),           // 3: chandler.tool.v1.FieldConflicts
+	(ValuesReuse)(0),              // 4: chandler.tool.v1.ValuesReuse
+	(StepKind)(0),                 // 5: chandler.tool.v1.StepKind
+	(ReleaseStatus)(0),            // 6: chandler.tool.v1.ReleaseStatus
+	(FailureCategory)(0),          // 7: chandler.tool.v1.FailureCategory
+	(*DescribeRequest)(nil),       // 8: chandler.tool.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 9: chandler.tool.v1.DescribeResponse
+	(*ReleaseRecords)(nil),        // 10: chandler.tool.v1.ReleaseRecords
+	(*RequestCount)(nil),          // 11: chandler.tool.v1.RequestCount
+	(*Package)(nil),               // 12: chandler.tool.v1.Package
+	(*Values)(nil),                // 13: chandler.tool.v1.Values
+	(*Release)(nil),               // 14: chandler.tool.v1.Release
+	(*Target)(nil),                // 15: chandler.tool.v1.Target
+	(*Proxy)(nil),                 // 16: chandler.tool.v1.Proxy
+	(*Tls)(nil),                   // 17: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 18: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 19: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 20: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 21: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 22: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 23: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 24: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 25: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 26: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 27: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 28: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 29: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 30: chandler.tool.v1.ApplyRequest
+	(*RollbackOptions)(nil),       // 31: chandler.tool.v1.RollbackOptions
+	(*RollbackRequest)(nil),       // 32: chandler.tool.v1.RollbackRequest
+	(*ObserveRequest)(nil),        // 33: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 34: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 35: chandler.tool.v1.ReleaseAbsent
+	(*RemoveRequest)(nil),         // 36: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 37: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 38: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 39: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 40: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 41: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 42: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 43: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 44: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 45: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 46: chandler.tool.v1.Failure
+	nil,                           // 47: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
-	10, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
-	9,  // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
-	16, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	17, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	19, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	45, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	15, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
-	18, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
-	18, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	11, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	22, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	43, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	23, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	24, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	44, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	12, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	27, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	43, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	11, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
+	10, // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
+	17, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	18, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	20, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	48, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	16, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
+	19, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
+	19, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	12, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	23, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	46, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	24, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	25, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	47, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	13, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	28, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	46, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
 	2,  // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
 	1,  // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
-	3,  // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	45, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
-	14, // 22: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 23: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	11, // 24: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	12, // 25: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
-	0,  // 26: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	28, // 27: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	14, // 28: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 29: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	41, // 30: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	32, // 31: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	43, // 32: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	14, // 33: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	13, // 34: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	34, // 35: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	45, // 36: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	38, // 37: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	39, // 38: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	43, // 39: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	4,  // 40: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	40, // 41: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	41, // 42: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	32, // 43: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	13, // 44: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	5,  // 45: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	40, // 46: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	46, // 47: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	46, // 48: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,  // 49: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	42, // 50: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	5,  // 51: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	46, // 52: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	6,  // 53: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	41, // 54: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	7,  // 55: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	20, // 56: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	25, // 57: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	29, // 58: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	30, // 59: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	33, // 60: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	35, // 61: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	8,  // 62: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	21, // 63: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	26, // 64: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	37, // 65: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	31, // 66: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	37, // 67: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	36, // 68: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	62, // [62:69] is the sub-list for method output_type
-	55, // [55:62] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	4,  // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
+	48, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	3,  // 22: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	15, // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	14, // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	12, // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	13, // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	0,  // 27: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
+	29, // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	48, // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
+	3,  // 30: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	15, // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
+	14, // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
+	31, // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
+	15, // 34: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	14, // 35: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	44, // 36: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	35, // 37: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	46, // 38: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	15, // 39: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	14, // 40: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	37, // 41: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	48, // 42: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	41, // 43: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	42, // 44: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	46, // 45: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	5,  // 46: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	43, // 47: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	44, // 48: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	35, // 49: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	14, // 50: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	6,  // 51: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	43, // 52: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	49, // 53: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	49, // 54: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,  // 55: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	45, // 56: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	6,  // 57: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	49, // 58: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	7,  // 59: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	44, // 60: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	8,  // 61: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	21, // 62: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	26, // 63: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	30, // 64: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	32, // 65: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
+	33, // 66: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	36, // 67: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	38, // 68: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	9,  // 69: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	22, // 70: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	27, // 71: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	40, // 72: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	40, // 73: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
+	34, // 74: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	40, // 75: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	39, // 76: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	69, // [69:77] is the sub-list for method output_type
+	61, // [61:69] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -3825,17 +4173,17 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*CanonicalizeResponse_Values)(nil),
 		(*CanonicalizeResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[24].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[26].OneofWrappers = []any{
 		(*ObserveResponse_State)(nil),
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[30].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[32].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[32].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[34].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 	}
@@ -3844,8 +4192,8 @@ func file_chandler_tool_v1_tool_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   38,
+			NumEnums:      8,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,7 @@ const (
 	PackageTool_Inspect_FullMethodName      = "/chandler.tool.v1.PackageTool/Inspect"
 	PackageTool_Canonicalize_FullMethodName = "/chandler.tool.v1.PackageTool/Canonicalize"
 	PackageTool_Apply_FullMethodName        = "/chandler.tool.v1.PackageTool/Apply"
+	PackageTool_Rollback_FullMethodName     = "/chandler.tool.v1.PackageTool/Rollback"
 	PackageTool_Observe_FullMethodName      = "/chandler.tool.v1.PackageTool/Observe"
 	PackageTool_Remove_FullMethodName       = "/chandler.tool.v1.PackageTool/Remove"
 	PackageTool_Cancel_FullMethodName       = "/chandler.tool.v1.PackageTool/Cancel"
@@ -60,11 +61,21 @@ type PackageToolClient interface {
 	// for every action, with and without `recover`: Chandler's watch may lag behind the cluster, so it may request what has
 	// already been done. A request without an input digest is always executed.
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
+	// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
+	// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
+	//
+	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
+	// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+	//
+	// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
+	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
+	// result with `unchanged` set.
+	Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
 	// Reads the state of a release.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
-	// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+	// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
 	// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
 	// but does not report when it has ended.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
@@ -127,6 +138,25 @@ func (c *packageToolClient) Apply(ctx context.Context, in *ApplyRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_ApplyClient = grpc.ServerStreamingClient[OperationEvent]
 
+func (c *packageToolClient) Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[1], PackageTool_Rollback_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RollbackRequest, OperationEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_RollbackClient = grpc.ServerStreamingClient[OperationEvent]
+
 func (c *packageToolClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ObserveResponse)
@@ -139,7 +169,7 @@ func (c *packageToolClient) Observe(ctx context.Context, in *ObserveRequest, opt
 
 func (c *packageToolClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[1], PackageTool_Remove_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[2], PackageTool_Remove_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +214,21 @@ type PackageToolServer interface {
 	// for every action, with and without `recover`: Chandler's watch may lag behind the cluster, so it may request what has
 	// already been done. A request without an input digest is always executed.
 	Apply(*ApplyRequest, grpc.ServerStreamingServer[OperationEvent]) error
+	// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
+	// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
+	//
+	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
+	// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+	//
+	// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
+	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
+	// result with `unchanged` set.
+	Rollback(*RollbackRequest, grpc.ServerStreamingServer[OperationEvent]) error
 	// Reads the state of a release.
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error
-	// Cancels a running Apply or Remove and returns when it has ended: the tool sends no request of that operation after
+	// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
 	// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
 	// but does not report when it has ended.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
@@ -213,6 +253,9 @@ func (UnimplementedPackageToolServer) Canonicalize(context.Context, *Canonicaliz
 }
 func (UnimplementedPackageToolServer) Apply(*ApplyRequest, grpc.ServerStreamingServer[OperationEvent]) error {
 	return status.Error(codes.Unimplemented, "method Apply not implemented")
+}
+func (UnimplementedPackageToolServer) Rollback(*RollbackRequest, grpc.ServerStreamingServer[OperationEvent]) error {
+	return status.Error(codes.Unimplemented, "method Rollback not implemented")
 }
 func (UnimplementedPackageToolServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
@@ -309,6 +352,17 @@ func _PackageTool_Apply_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_ApplyServer = grpc.ServerStreamingServer[OperationEvent]
 
+func _PackageTool_Rollback_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RollbackRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PackageToolServer).Rollback(m, &grpc.GenericServerStream[RollbackRequest, OperationEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_RollbackServer = grpc.ServerStreamingServer[OperationEvent]
+
 func _PackageTool_Observe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ObserveRequest)
 	if err := dec(in); err != nil {
@@ -388,6 +442,11 @@ var PackageTool_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Apply",
 			Handler:       _PackageTool_Apply_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Rollback",
+			Handler:       _PackageTool_Rollback_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -1,0 +1,114 @@
+//! The AddonPolicies that placements refer to. They have no status, so nothing reconciles them.
+
+use std::sync::Arc;
+
+use chandler_api::extensions::{AddonPolicy, Reference};
+use chandler_core::{
+    extension::namespace_of,
+    placement::PlacementKind,
+    policy::{PolicyOptions, PolicyState, merge},
+};
+use kube::{
+    api::ApiResource,
+    runtime::reflector::{ObjectRef, Store, store::Writer},
+};
+
+use crate::{
+    run::Shared,
+    watch::{FirstList, Scope, watch},
+};
+
+/// The watched policies. Clones share the data.
+#[derive(Clone, Debug)]
+pub struct Policies {
+    /// One store per watched scope.
+    stores: Arc<[Store<AddonPolicy>]>,
+    /// The namespace whose policies are available to all namespaces.
+    platform: Arc<str>,
+}
+
+/// The writing ends of [`Policies`], for its watches.
+pub struct PolicyWriters(Vec<(Scope, Writer<AddonPolicy>)>);
+
+impl Policies {
+    /// Creates an empty store for each scope.
+    pub fn new(scopes: Vec<Scope>, platform: &str) -> (Self, PolicyWriters) {
+        let writers: Vec<_> = scopes.into_iter().map(|scope| (scope, Writer::new(()))).collect();
+        let stores = writers.iter().map(|(_, writer)| writer.as_reader()).collect();
+        (Self { stores, platform: platform.into() }, PolicyWriters(writers))
+    }
+
+    /// Returns what the policy of a placement means for its releases.
+    pub fn of<P: PlacementKind>(&self, placement: &P) -> PolicyState {
+        let namespace = placement.meta().namespace.as_deref().unwrap_or_default();
+        self.state(namespace, placement.policy().as_ref(), &placement.options())
+    }
+
+    /// Returns what the policy that a placement of `namespace` refers to means for a placement with these options.
+    fn state(&self, namespace: &str, reference: Option<&Reference>, options: &PolicyOptions) -> PolicyState {
+        let Some(reference) = reference else { return PolicyState::None };
+        let home = namespace_of(reference.scope, namespace, &self.platform);
+        let object = ObjectRef::new(&reference.name).within(home);
+        let Some(policy) = self.stores.iter().find_map(|store| store.get(&object)) else {
+            return PolicyState::Missing(format!("AddonPolicy {home}/{}", reference.name));
+        };
+        let (policy, conflict) = merge(&policy.spec, options);
+        PolicyState::Known { policy, conflict }
+    }
+}
+
+impl PolicyWriters {
+    /// Watches policies. Their changes enqueue the releases of the placements that use them.
+    pub fn watch(self, shared: &Shared) -> Vec<FirstList> {
+        let resource = ApiResource::erase::<AddonPolicy>(&());
+        let start = |(scope, writer)| {
+            let router = shared.router.clone();
+            watch(shared.client.clone(), &scope, &resource, writer, move |change| router.on_policy(change))
+        };
+        self.0.into_iter().map(start).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::extensions::Scope as ReferenceScope;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(namespace: &str, suspend: bool) -> AddonPolicy {
+        serde_json::from_value(json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "AddonPolicy",
+            "metadata": {"name": "careful", "namespace": namespace}, "spec": {"suspend": suspend},
+        }))
+        .unwrap()
+    }
+
+    fn reference(scope: ReferenceScope) -> Reference {
+        Reference { name: "careful".to_owned(), scope }
+    }
+
+    #[test]
+    fn a_policy_is_found_in_the_namespace_or_that_of_the_platform() {
+        let own = Scope { namespace: Some("fleet".to_owned()), labels: None };
+        let (policies, PolicyWriters(mut writers)) = Policies::new(own.and_platform("platform"), "platform");
+        let (namespace, platform) =
+            (reference(ReferenceScope::Namespace), reference(ReferenceScope::Platform));
+        let state = |reference| policies.state("fleet", reference, &PolicyOptions::default());
+        assert_eq!(state(None), PolicyState::None);
+        let missing = |namespace: &str| PolicyState::Missing(format!("AddonPolicy {namespace}/careful"));
+        assert_eq!(state(Some(&namespace)), missing("fleet"));
+        assert_eq!(state(Some(&platform)), missing("platform"));
+        for ((_, writer), object) in
+            writers.iter_mut().zip([policy("fleet", true), policy("platform", false)])
+        {
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+        assert!(state(Some(&namespace)).effective().suspend);
+        assert!(!state(Some(&platform)).effective().suspend);
+        let deleted = Event::Delete(policy("fleet", true));
+        writers.first_mut().unwrap().1.apply_watcher_event(&deleted);
+        assert_eq!(state(Some(&namespace)), missing("fleet"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What release objects depend on of their placement and its policy.
+
+use chandler_api::extensions::OnUnselect;
+use chandler_core::{
+    policy::PolicyState,
+    release::{Desired, ReleaseKind},
+};
+
+use crate::status;
+
+/// The state of a placement, as far as its release objects depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacementState {
+    pub paused: bool,
+    /// Whether its release objects reflect its current spec.
+    pub is_applied: bool,
+    /// Whether its annotation suspends operations.
+    pub suspended: bool,
+    /// Whether it exists, is not being deleted, and does not select the existing Cluster of the release object.
+    pub is_unselected: bool,
+    /// Whether its annotation allows changes of custom resource definitions that may break existing objects.
+    pub replace_unsafe_crds: bool,
+    pub policy: PolicyState,
+}
+
+/// The state for a release object without a placement.
+impl Default for PlacementState {
+    fn default() -> Self {
+        Self {
+            paused: false,
+            is_applied: true,
+            suspended: false,
+            is_unselected: false,
+            replace_unsafe_crds: false,
+            policy: PolicyState::None,
+        }
+    }
+}
+
+impl PlacementState {
+    /// Returns the desired release under the policy.
+    pub fn apply_to(&self, desired: Desired) -> Desired {
+        let mut desired = desired.with_policy(&self.policy.effective());
+        desired.execution.replace_unsafe_crds |= self.replace_unsafe_crds;
+        desired
+    }
+
+    /// Returns whether the placement, its policy or the release object itself suspends operations.
+    pub fn suspends<R: ReleaseKind>(&self, release: &R) -> bool {
+        self.suspended || self.policy.effective().suspend || status::is_suspended(release)
+    }
+
+    /// Returns whether an operation of a release object may start. Only a removal may do so while the object is being deleted.
+    pub fn allows<R: ReleaseKind>(&self, release: &R) -> bool {
+        let deleting = release.meta().deletion_timestamp.is_some();
+        !self.suspends(release)
+            && self.policy.missing().is_none()
+            && !self.orphans(release)
+            && (deleting || !self.paused && self.is_applied)
+    }
+
+    /// Returns whether the release of a release object stays on the cluster when the object is deleted.
+    pub fn orphans<R: ReleaseKind>(&self, release: &R) -> bool {
+        release.meta().deletion_timestamp.is_some()
+            && self.is_unselected
+            && self.policy.effective().on_unselect == OnUnselect::Orphan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::{addons::HelmReleaseProxy, extensions::FieldConflicts};
+    use chandler_core::policy::ReleasePolicy;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn release(metadata: &Value) -> HelmReleaseProxy {
+        let mut object = json!({
+            "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy", "metadata": metadata,
+            "spec": {
+                "clusterRef": {"name": "blue", "namespace": "fleet"}, "chartName": "hello", "releaseName": "hello",
+                "repoURL": "https://charts.example",
+            },
+        });
+        object["metadata"]["namespace"] = json!("fleet");
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn with(policy: ReleasePolicy) -> PlacementState {
+        let policy = PolicyState::Known { policy, conflict: None };
+        PlacementState { policy, ..PlacementState::default() }
+    }
+
+    #[test]
+    fn an_operation_starts_unless_something_holds_it() {
+        let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let suspended = |value: &str| json!({"annotations": {"chandler.dev/suspend": value}});
+        let none = PlacementState::default;
+        let orphan = || {
+            let policy = ReleasePolicy { on_unselect: OnUnselect::Orphan, ..ReleasePolicy::default() };
+            with(policy)
+        };
+        let missing = PlacementState { policy: PolicyState::Missing("AddonPolicy a/b".to_owned()), ..none() };
+        // What holds it, placement, release object; whether an operation starts, and whether a removal does.
+        let rows = [
+            ("nothing", none(), json!({}), true, true),
+            ("the placement is paused", PlacementState { paused: true, ..none() }, json!({}), false, true),
+            ("it is changing", PlacementState { is_applied: false, ..none() }, json!({}), false, true),
+            ("it is suspended", PlacementState { suspended: true, ..none() }, json!({}), false, false),
+            ("the object is suspended", none(), suspended("true"), false, false),
+            ("the object is resumed", none(), suspended("false"), true, true),
+            (
+                "the policy suspends",
+                with(ReleasePolicy { suspend: true, ..ReleasePolicy::default() }),
+                json!({}),
+                false,
+                false,
+            ),
+            ("the policy does not exist", missing, json!({}), false, false),
+            ("the policy orphans, but the cluster is selected", orphan(), json!({}), true, true),
+            (
+                "the cluster is not selected",
+                PlacementState { is_unselected: true, ..none() },
+                json!({}),
+                true,
+                true,
+            ),
+            (
+                "the release is orphaned",
+                PlacementState { is_unselected: true, ..orphan() },
+                json!({}),
+                true,
+                false,
+            ),
+        ];
+        for (what, placement, metadata, starts, removes) in rows {
+            assert_eq!(placement.allows(&release(&metadata)), starts, "{what}");
+            let mut deleting = metadata.clone();
+            deleting["deletionTimestamp"] = deleted["deletionTimestamp"].clone();
+            assert_eq!(placement.allows(&release(&deleting)), removes, "{what}, and the object is deleted");
+        }
+    }
+
+    #[test]
+    fn policy_and_annotation_of_the_placement_apply_to_the_release() {
+        let desired = release(&json!({})).desired().unwrap();
+        assert_eq!(PlacementState::default().apply_to(desired.clone()), desired);
+        let policy = ReleasePolicy { conflicts: FieldConflicts::Force, ..ReleasePolicy::default() };
+        let placement = PlacementState { replace_unsafe_crds: true, ..with(policy) };
+        let applied = placement.apply_to(desired);
+        assert_eq!(applied.execution.conflicts, FieldConflicts::Force);
+        assert!(applied.execution.replace_unsafe_crds);
+        let annotated = json!({"annotations": {"chandler.dev/replace-unsafe-crds": "true"}});
+        let of_object = PlacementState::default().apply_to(release(&annotated).desired().unwrap());
+        assert!(of_object.execution.replace_unsafe_crds, "the annotation of the object is kept");
+    }
+}

@@ -1,0 +1,70 @@
+//! The health of the objects of a release.
+
+use chandler_api::status::ObjectRecord;
+use chandler_core::{
+    health::{Observation, ReleaseHealth, recheck_at, release_health},
+    release::{Collision, Desired, ReleaseKind},
+};
+use chandler_workload::InventoryView;
+use jiff::Timestamp;
+use kube::core::NamespaceResourceScope;
+
+use super::{Reconciler, View};
+
+/// The health of a release.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    /// `None` means that it is not observed.
+    pub of_release: Option<ReleaseHealth>,
+    /// When to look again although nothing changes.
+    pub recheck_at: Option<Timestamp>,
+}
+
+impl Health {
+    /// Nothing new is known.
+    const UNKNOWN: Self = Self { of_release: Some(ReleaseHealth::Unknown), recheck_at: None };
+}
+
+impl<R> Reconciler<R>
+where
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Observes the objects of the release, as far as they are known, and returns their health.
+    pub(super) fn health(&self, desired: &Desired, view: &View) -> Health {
+        let is_observed = self.context.health && self.placement.policy.effective().health;
+        if matches!(self.collision(desired), Collision::Taken { .. }) {
+            // The objects are those of the object that owns the release.
+            return Health::default();
+        }
+        if !is_observed || self.deleting() {
+            self.context.caches.connections.forget(&desired.cluster, &desired.release);
+            return Health::default();
+        }
+        let (InventoryView::Known(inventory), Some(connection)) = (&view.inventory, view.connection()) else {
+            return Health::UNKNOWN;
+        };
+        let watches = connection.health();
+        let Some(revision) = self.status.revision else {
+            watches.forget(&desired.release);
+            return Health::default();
+        };
+        if self.status.inventory_revision != Some(revision) {
+            // An operation is creating or removing objects.
+            return Health::UNKNOWN;
+        }
+        let objects = &self.status.inventory;
+        let kind = |object: &ObjectRecord| (object.api_version.clone(), object.kind.clone());
+        watches.set_kinds(&desired.release, objects.iter().map(kind).collect());
+        let deployed_at = if self.state.expectation.is_some() {
+            // The operation has just ended, and the watch does not show it yet.
+            Some(self.now)
+        } else {
+            inventory.newest(&desired.release).and_then(|newest| newest.updated)
+        };
+        let state_of = |object: &ObjectRecord| -> Observation { watches.observation(object) };
+        Health {
+            of_release: Some(release_health(objects, state_of, deployed_at, self.now)),
+            recheck_at: recheck_at(objects, state_of, deployed_at, self.now),
+        }
+    }
+}

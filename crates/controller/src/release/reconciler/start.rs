@@ -1,0 +1,71 @@
+//! Starts operations, and finds what a rollback restores.
+
+use chandler_core::{
+    inventory::{ReleaseInventory, RevisionState, StoredRevision},
+    release::{Desired, Operation, OperationKind, ReleaseKind, failure_key},
+};
+use chandler_workload::InventoryView;
+use kube::{core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+
+use super::{Inputs, Reconciler, View, package_format};
+use crate::release::operate::{Restored, Start};
+
+impl<R> Reconciler<R>
+where
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Queues an operation.
+    pub(super) fn start(&mut self, kind: OperationKind, desired: &Desired, view: &View) {
+        let Some((tool, connection)) = &view.connected else { return };
+        self.state.absence_confirmed = false;
+        let Some(start) = self.operation(kind, self.known_inputs(desired, view)) else {
+            // The inputs changed after the plan was made, for example because a version was published.
+            self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
+            return;
+        };
+        self.context.operate(&*self.object, start, desired, tool.clone(), connection.clone());
+    }
+
+    /// Returns an operation of this kind. `None` means that the plan for it is outdated.
+    fn operation(&self, kind: OperationKind, inputs: Option<Inputs>) -> Option<Start> {
+        let generation = self.object.meta().generation;
+        let start = |operation, key| Start { operation, key, restored: None };
+        match kind {
+            OperationKind::Remove => Some(start(Operation::Remove, failure_key::remove())),
+            OperationKind::Apply(kind) => {
+                let installed = self.status.package.as_ref().map(package_format);
+                let inputs = inputs.filter(|inputs| installed == Some(package_format(&inputs.package)))?;
+                let key = failure_key::apply(generation, &inputs.digest);
+                Some(start(Operation::Apply { kind, inputs }, key))
+            }
+            OperationKind::Uninstall => {
+                let key = failure_key::uninstall(generation, &inputs?.digest);
+                Some(start(Operation::Uninstall, key))
+            }
+            OperationKind::Rollback => {
+                let (inputs, target) = (inputs?, self.rollback_to.as_ref()?);
+                let key = failure_key::rollback(generation, &inputs.digest);
+                let restored = Restored { revision: target.revision, inputs: target.mark.clone()?.digest };
+                let operation = Operation::Rollback { inputs };
+                Some(Start { operation, key, restored: Some(restored) })
+            }
+        }
+    }
+
+    /// Returns the revision that a rollback restores. The watch may lag behind the `newest` one, which an operation has reported.
+    pub(super) fn rollback_target(
+        &self,
+        desired: &Desired,
+        view: &View,
+        newest: Option<&RevisionState>,
+        inputs: Option<&Inputs>,
+    ) -> Option<RevisionState> {
+        let InventoryView::Known(listed) = &view.inventory else { return None };
+        let failed = &inputs.filter(|_| view.can_roll_back)?.digest;
+        let mut stored = ReleaseInventory::default();
+        for seen in listed.revisions(&desired.release)?.values().chain(newest).cloned() {
+            stored.store(StoredRevision { release: desired.release.clone(), seen });
+        }
+        stored.rollback_target(&desired.release, failed).cloned()
+    }
+}

@@ -1,0 +1,14 @@
+//! The health of a release: of the objects that it has on a workload cluster.
+
+mod condition;
+mod generic;
+mod kinds;
+mod object;
+mod observation;
+mod release;
+mod workloads;
+
+pub use kinds::has_status;
+pub use object::{ObjectState, object_state};
+pub use observation::Observation;
+pub use release::{PATIENCE, ReleaseHealth, recheck_at, release_health};

@@ -1,0 +1,170 @@
+//! The last failure of a release in its status, and what it means for the next attempt.
+
+use chandler_api::status::FailureRecord;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{PastFailure, failure_key};
+use crate::{
+    backoff,
+    failure::{Category, Failure},
+};
+
+/// Returns the record of a failure after `last`. A failure that is older than `retry_at` does not count any more.
+///
+/// While another step fails, such as reading the package again, the attempts at applying the inputs are remembered: otherwise
+/// an unavailable repository would allow all retries again.
+pub fn record_failure(
+    last: Option<&FailureRecord>,
+    key: String,
+    failure: &Failure,
+    retry_at: Option<Timestamp>,
+    now: Timestamp,
+) -> FailureRecord {
+    let last = last.filter(|last| retry_at.is_none_or(|retry_at| retry_at <= last.at.0));
+    let same = last.filter(|last| last.input == key);
+    let (attempts, attempted) = if failure_key::is_apply(&key) {
+        let before = last.filter(|last| attempted(last) == key).map_or(0, |last| last.attempts);
+        (before.saturating_add(u32::from(is_own_fault(failure.category))), None)
+    } else {
+        let before = last.filter(|last| last.attempts > 0);
+        (before.map_or(0, |last| last.attempts), before.map(|last| attempted(last).to_owned()))
+    };
+    FailureRecord {
+        category: failure.category.to_string(),
+        message: failure.message.clone(),
+        input: key,
+        count: same.map_or(1, |last| last.count.saturating_add(1)),
+        attempts,
+        attempted,
+        at: Time(now),
+    }
+}
+
+/// Returns the failure for the plan. `seed` identifies the object, see [`backoff::delay`].
+pub fn past_failure(last: &FailureRecord, seed: &str) -> Option<PastFailure> {
+    let failure = Failure::new(Category::parse(&last.category), last.message.clone());
+    let delay = backoff::delay(failure.category, last.count, seed);
+    Some(PastFailure {
+        key: last.input.clone(),
+        failure,
+        retry_at: last.at.0.checked_add(delay).ok()?,
+        at: last.at.0,
+        attempts: last.attempts,
+        attempted: attempted(last).to_owned(),
+    })
+}
+
+/// Returns the key of the inputs whose attempts are counted.
+fn attempted(record: &FailureRecord) -> &str {
+    record.attempted.as_deref().unwrap_or(&record.input)
+}
+
+/// Returns whether a failure is that of the release: of its package, its values, its objects or its hooks. Others, such as
+/// those of the connection, say nothing about the release, and another revision would not help.
+fn is_own_fault(category: Category) -> bool {
+    match category {
+        Category::InvalidPackage
+        | Category::InvalidValues
+        | Category::InvalidSpec
+        | Category::Conflict
+        | Category::Forbidden
+        | Category::Timeout
+        | Category::HookFailed
+        | Category::NotReady
+        | Category::Rejected
+        | Category::Internal => true,
+        Category::Unreachable
+        | Category::Unauthorized
+        | Category::Cancelled
+        | Category::SourceUnavailable
+        | Category::PackageNotFound
+        | Category::GetCredentialsFailed
+        | Category::GetCaCertificateFailed
+        | Category::VerificationFailed
+        | Category::ToolUnavailable => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::InputDigest;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Records failures at seconds 1, 2, …, and returns the count, the attempts, and the key that they are for.
+    fn record(failures: &[(&str, Category)], retry_at: Option<i64>) -> (u32, u32, String) {
+        let mut last = None;
+        for (second, (key, category)) in (1..).zip(failures) {
+            let failure = Failure::new(*category, "why");
+            let asked = retry_at.map(at).filter(|asked| *asked <= at(second));
+            last = Some(record_failure(last.as_ref(), (*key).to_owned(), &failure, asked, at(second)));
+        }
+        let last = last.unwrap();
+        let past = past_failure(&last, "seed").unwrap();
+        assert_eq!(past.at, last.at.0);
+        (last.count, past.attempts, past.attempted)
+    }
+
+    #[test]
+    fn only_failures_of_the_release_itself_are_attempts() {
+        use Category::{NotReady, SourceUnavailable, Timeout, Unreachable};
+        const A: &str = "3-aaaa";
+        const B: &str = "3-bbbb";
+        const RESOLVE: &str = "generation-3";
+        const ROLLBACK: &str = "rollback-3-aaaa";
+        let rows: [(&[(&str, Category)], Option<i64>, (u32, u32, &str)); 9] = [
+            (&[(A, NotReady)], None, (1, 1, A)),
+            (&[(A, NotReady), (A, Timeout)], None, (2, 2, A)),
+            (&[(A, Unreachable), (A, Unreachable), (A, NotReady)], None, (3, 1, A)),
+            (&[(A, NotReady), (B, NotReady)], None, (1, 1, B)),
+            // Another step fails: the attempts are remembered.
+            (&[(A, NotReady), (A, NotReady), (RESOLVE, SourceUnavailable)], None, (1, 2, A)),
+            (
+                &[(A, NotReady), (RESOLVE, SourceUnavailable), (RESOLVE, Timeout), (A, NotReady)],
+                None,
+                (1, 2, A),
+            ),
+            (&[(A, NotReady), (A, NotReady), (ROLLBACK, NotReady), (ROLLBACK, NotReady)], None, (2, 2, A)),
+            (&[(RESOLVE, SourceUnavailable)], None, (1, 0, RESOLVE)),
+            // A user has asked to try again after the second failure.
+            (&[(A, NotReady), (A, NotReady), (A, NotReady)], Some(3), (1, 1, A)),
+        ];
+        for (failures, retry_at, (count, attempts, attempted)) in rows {
+            let expected = (count, attempts, attempted.to_owned());
+            assert_eq!(record(failures, retry_at), expected, "{failures:?}");
+        }
+    }
+
+    #[test]
+    fn keys_of_applied_inputs_are_recognized() {
+        let inputs = InputDigest::parse(&"a".repeat(40)).unwrap();
+        for generation in [None, Some(3)] {
+            assert!(failure_key::is_apply(&failure_key::apply(generation, &inputs)));
+            let others = [
+                failure_key::resolve(generation),
+                failure_key::read(generation, &inputs),
+                failure_key::rollback(generation, &inputs),
+                failure_key::uninstall(generation, &inputs),
+                failure_key::remove(),
+            ];
+            assert!(!others.iter().any(|key| failure_key::is_apply(key)), "{others:?}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_has_no_attempts() {
+        let record: FailureRecord = serde_json::from_value(serde_json::json!({
+            "category": "NotReady", "message": "why", "input": "3-aaaa", "count": 7, "at": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap();
+        let past = past_failure(&record, "seed").unwrap();
+        assert_eq!((past.attempts, past.attempted.as_str()), (0, "3-aaaa"));
+        let failure = Failure::new(Category::NotReady, "why");
+        let next = record_failure(Some(&record), "3-aaaa".to_owned(), &failure, None, at(1));
+        assert_eq!((next.count, next.attempts, next.attempted), (8, 1, None));
+    }
+}

@@ -1,0 +1,213 @@
+//! The states of the objects of a cluster's releases, kept up to date by watches: one for each kind in use, shared by all
+//! releases. All watches of a cluster share one connection if its API server supports HTTP/2.
+//!
+//! Of each object only its state is kept. A watch that breaks changes nothing: the last known states stay valid.
+
+mod checks;
+mod error;
+mod kind;
+mod object;
+mod request;
+mod resources;
+mod states;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use chandler_api::status::ObjectRecord;
+use chandler_core::{
+    health::Observation,
+    identity::{ClusterKey, ReleaseId},
+    target::Target,
+};
+use jiff::Timestamp;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{
+    kind::{SharedKind, watch_changes},
+    states::States,
+    watch::{KindWatch, WatchedCluster},
+};
+use crate::{InventoryChange, reach::SharedClient};
+
+/// The watched objects of one cluster, shared by all its releases. Clones share them.
+#[derive(Clone)]
+pub struct HealthWatches(Arc<Shared>);
+
+struct Shared {
+    cluster: ClusterKey,
+    changes: mpsc::UnboundedSender<InventoryChange>,
+    /// Limits how many clusters list objects at the same time.
+    lists: Arc<Semaphore>,
+    states: Mutex<States>,
+    session: Mutex<Option<Session>>,
+    /// Notified when other watches have to be open.
+    watches_changed: Notify,
+    /// Notified when a check is due.
+    check_due: Notify,
+}
+
+/// A time during which the cluster is available with the same kubeconfig.
+#[derive(Clone)]
+struct Session {
+    target: Arc<Target>,
+    client: SharedClient,
+    selector: String,
+}
+
+impl Session {
+    fn equals(&self, other: &Self) -> bool {
+        (&self.target, &self.selector) == (&other.target, &other.selector)
+    }
+}
+
+impl fmt::Debug for HealthWatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthWatches").field("cluster", &self.0.cluster).finish_non_exhaustive()
+    }
+}
+
+impl HealthWatches {
+    pub(crate) fn new(
+        cluster: ClusterKey,
+        changes: mpsc::UnboundedSender<InventoryChange>,
+        lists: Arc<Semaphore>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            cluster,
+            changes,
+            lists,
+            states: Mutex::default(),
+            session: Mutex::default(),
+            watches_changed: Notify::new(),
+            check_due: Notify::new(),
+        }))
+    }
+
+    /// Sets the kinds that a release uses, as API version and kind. Opens the missing watches, and closes those that no release
+    /// uses any more.
+    pub fn set_kinds(&self, release: &ReleaseId, kinds: BTreeSet<(String, String)>) {
+        let changed = self.states().set_kinds(release, kinds);
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Forgets a release: its objects are not watched because of it any more.
+    pub fn forget(&self, release: &ReleaseId) {
+        let changed = self.states().forget(release);
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Returns what is known of an object. A change of it is sent as a change of its release.
+    pub fn observation(&self, object: &ObjectRecord) -> Observation {
+        let (observation, check_due) = self.states().observation(object, Timestamp::now());
+        if check_due {
+            self.0.check_due.notify_one();
+        }
+        observation
+    }
+
+    /// Opens the watches, as soon as kinds are in use. Watches that are open with the same kubeconfig stay open. Without a
+    /// selector, there are no watches.
+    pub(crate) fn start(&self, target: Arc<Target>, client: SharedClient, selector: &str) {
+        let new = Session { target, client, selector: selector.to_owned() };
+        let mut session = self.session();
+        if session.as_ref().is_some_and(|open| open.equals(&new)) {
+            return;
+        }
+        *session = (!selector.is_empty()).then_some(new);
+        self.0.watches_changed.notify_one();
+    }
+
+    /// Closes the watches. The last known states stay valid.
+    pub(crate) fn pause(&self) {
+        if self.session().take().is_some() {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Keeps the watches open. They are closed when this is dropped.
+    pub(crate) async fn run(self) {
+        let mut open = None;
+        loop {
+            self.update_watches(&mut open);
+            self.0.watches_changed.notified().await;
+        }
+    }
+
+    fn update_watches(&self, open: &mut Option<OpenWatches>) {
+        let wanted = self.states().watched();
+        let Some(session) = self.session().clone().filter(|_| !wanted.is_empty()) else {
+            *open = None;
+            return;
+        };
+        // Watches of another session are closed first.
+        *open = open.take().filter(|open| Arc::ptr_eq(&open.target, &session.target));
+        if open.is_none() {
+            *open = self.open(&session);
+        }
+        let Some(open) = open else { return };
+        let changes = watch_changes(open.watches.keys(), &wanted);
+        for kind in changes.close {
+            open.watches.remove(&kind);
+        }
+        for kind in changes.open {
+            let watch = KindWatch::new(self.clone(), open.cluster.clone(), kind.clone());
+            open.watches.insert(kind, AbortOnDropHandle::new(tokio::spawn(watch.run())));
+        }
+    }
+
+    fn open(&self, session: &Session) -> Option<OpenWatches> {
+        let client = match session.client.create() {
+            Ok(client) => client,
+            Err(failure) => {
+                tracing::warn!(cluster = %self.0.cluster, "objects of releases cannot be watched: {failure}");
+                return None;
+            }
+        };
+        let cluster = Arc::new(WatchedCluster::new(client, session.selector.clone()));
+        let checks = checks::run(self.clone(), cluster.clone());
+        Some(OpenWatches {
+            target: session.target.clone(),
+            cluster,
+            watches: BTreeMap::new(),
+            _checks: AbortOnDropHandle::new(tokio::spawn(checks)),
+        })
+    }
+
+    /// Changes the states, and notifies the releases that this concerns.
+    fn update(&self, change: impl FnOnce(&mut States, Timestamp) -> Vec<ReleaseId>) {
+        let releases = change(&mut self.states(), Timestamp::now());
+        for release in releases {
+            let change = InventoryChange { cluster: self.0.cluster.clone(), release: Some(release) };
+            // The receiver is dropped only while the process ends.
+            let _ = self.0.changes.send(change);
+        }
+    }
+
+    fn states(&self) -> MutexGuard<'_, States> {
+        self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+        self.0.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The open watches of a session.
+struct OpenWatches {
+    target: Arc<Target>,
+    cluster: Arc<WatchedCluster>,
+    watches: BTreeMap<SharedKind, AbortOnDropHandle<()>>,
+    _checks: AbortOnDropHandle<()>,
+}

@@ -1,0 +1,101 @@
+//! Requests whose responses are limited in size, and the lines of a watch.
+
+use std::mem;
+
+use chandler_core::reachability::ANSWER_TIMEOUT;
+use http::{HeaderValue, Request, Response, header::ACCEPT_ENCODING};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use kube::{Client, client::Body, core::Status};
+
+use super::error::WatchError;
+
+/// Maximum size of a response: a page of large custom resource definitions fits.
+const MAX_RESPONSE: usize = 64 << 20;
+/// Maximum size of an event. API servers refuse larger objects.
+const MAX_EVENT: usize = 16 << 20;
+/// Maximum size of an error.
+const MAX_ERROR: usize = 1 << 20;
+
+/// Reads a whole response.
+pub async fn read(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, WatchError> {
+    collect(send(client, request).await?.into_body(), MAX_RESPONSE).await
+}
+
+/// Opens a watch.
+pub async fn open(client: &Client, mut request: Request<Vec<u8>>) -> Result<Lines, WatchError> {
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    let body = send(client, request).await?.into_body();
+    Ok(Lines { body, frame: Bytes::new(), begun: Vec::new() })
+}
+
+async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Body>, WatchError> {
+    let response = client.send(request.map(Body::from)).await?;
+    let code = response.status();
+    if !code.is_client_error() && !code.is_server_error() {
+        return Ok(response);
+    }
+    // The error to a watch has no deadline of its own.
+    let body = tokio::time::timeout(ANSWER_TIMEOUT, collect(response.into_body(), MAX_ERROR)).await;
+    let status = body.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice::<Status>(&body).ok());
+    let unknown = || Status::failure("the response says nothing more", "Unknown");
+    let status = status.unwrap_or_else(unknown).with_code(code.as_u16());
+    Err(kube::Error::Api(status.boxed()).into())
+}
+
+async fn collect(body: Body, limit: usize) -> Result<Bytes, WatchError> {
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(WatchError::TooLarge(limit)),
+        Err(error) => Err(WatchError::Request(kube::Error::Service(error))),
+    }
+}
+
+/// The lines of a watch, each an event. Between events it keeps no memory.
+pub struct Lines {
+    body: Body,
+    /// What was received and not returned yet.
+    frame: Bytes,
+    /// The beginning of a line that is not complete yet.
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// Waits for the next line. `None` means that the watch has ended.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, WatchError> {
+        loop {
+            if let Some(end) = self.frame.iter().position(|byte| *byte == b'\n') {
+                let line = self.frame.split_to(end + 1);
+                if self.begun.is_empty() {
+                    return Ok(Some(line));
+                }
+                self.begun.extend_from_slice(&line);
+                return Ok(Some(mem::take(&mut self.begun).into()));
+            }
+            self.begun.extend_from_slice(&mem::take(&mut self.frame));
+            if self.begun.len() > MAX_EVENT {
+                return Err(WatchError::TooLarge(MAX_EVENT));
+            }
+            match self.body.frame().await {
+                Some(frame) => self.frame = frame?.into_data().unwrap_or_default(),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_found_wherever_frames_begin_and_end() {
+        let body = Body::from(b"\"first\"\n\"second\"\nunfinished".to_vec());
+        let mut lines = Lines { body, frame: Bytes::new(), begun: b"be".to_vec() };
+        let mut next =
+            async || lines.next().await.unwrap().map(|line| String::from_utf8(line.to_vec()).unwrap());
+        assert_eq!(next().await.as_deref(), Some("be\"first\"\n"));
+        assert_eq!(next().await.as_deref(), Some("\"second\"\n"));
+        assert_eq!(next().await, None, "a line that was cut off is no event");
+    }
+}

@@ -1,0 +1,172 @@
+//! The names of kinds in the paths of requests.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use http::Request;
+use k8s_openapi::{
+    Resource,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
+        autoscaling::v2::HorizontalPodAutoscaler,
+        batch::v1::{CronJob, Job},
+        coordination::v1::Lease,
+        core::v1::{
+            ConfigMap, Endpoints, LimitRange, Namespace, PersistentVolume, PersistentVolumeClaim, Pod,
+            ResourceQuota, Secret, Service, ServiceAccount,
+        },
+        networking::v1::{Ingress, IngressClass, NetworkPolicy},
+        policy::v1::PodDisruptionBudget,
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+        scheduling::v1::PriorityClass,
+        storage::v1::{CSIDriver, StorageClass},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList},
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::Client;
+
+use super::{error::WatchError, kind::ObjectKind, request};
+
+/// API version, kind and name of a kind that every cluster serves under the same name.
+type BuiltIn = (&'static str, &'static str, &'static str);
+
+/// The kinds of most packages. Discovery would answer the same, with one more request for each group and cluster.
+const BUILT_IN: [BuiltIn; 34] = [
+    built_in::<MutatingWebhookConfiguration>(),
+    built_in::<ValidatingWebhookConfiguration>(),
+    built_in::<DaemonSet>(),
+    built_in::<Deployment>(),
+    built_in::<ReplicaSet>(),
+    built_in::<StatefulSet>(),
+    built_in::<HorizontalPodAutoscaler>(),
+    built_in::<CronJob>(),
+    built_in::<Job>(),
+    built_in::<Lease>(),
+    built_in::<ConfigMap>(),
+    built_in::<Endpoints>(),
+    built_in::<LimitRange>(),
+    built_in::<Namespace>(),
+    built_in::<PersistentVolume>(),
+    built_in::<PersistentVolumeClaim>(),
+    built_in::<Pod>(),
+    built_in::<ResourceQuota>(),
+    built_in::<Secret>(),
+    built_in::<Service>(),
+    built_in::<ServiceAccount>(),
+    built_in::<Ingress>(),
+    built_in::<IngressClass>(),
+    built_in::<NetworkPolicy>(),
+    built_in::<PodDisruptionBudget>(),
+    built_in::<ClusterRole>(),
+    built_in::<ClusterRoleBinding>(),
+    built_in::<Role>(),
+    built_in::<RoleBinding>(),
+    built_in::<PriorityClass>(),
+    built_in::<CSIDriver>(),
+    built_in::<StorageClass>(),
+    built_in::<CustomResourceDefinition>(),
+    built_in::<APIService>(),
+];
+
+const fn built_in<K: Resource>() -> BuiltIn {
+    (K::API_VERSION, K::KIND, K::URL_PATH_SEGMENT)
+}
+
+/// The path of a kind's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// The path of its group and version.
+    group: String,
+    plural: String,
+}
+
+impl ResourcePath {
+    /// Returns the path of the objects in all namespaces.
+    pub fn all(&self) -> String {
+        format!("{}/{}", self.group, self.plural)
+    }
+
+    /// Returns the path of the objects in a namespace. Objects of the cluster have an empty one.
+    pub fn in_namespace(&self, namespace: &str) -> String {
+        if namespace.is_empty() {
+            return self.all();
+        }
+        format!("{}/namespaces/{namespace}/{}", self.group, self.plural)
+    }
+}
+
+/// The names of the kinds of a group and version.
+type Names = Arc<BTreeMap<String, String>>;
+
+/// The names that a cluster serves kinds under. Each group and version is read once.
+#[derive(Debug, Default)]
+pub struct Resources {
+    discovered: Mutex<HashMap<String, Names>>,
+}
+
+impl Resources {
+    /// Returns the path of a kind's objects.
+    pub async fn path(&self, client: &Client, kind: &ObjectKind) -> Result<ResourcePath, WatchError> {
+        let group = kind.group_path().ok_or(WatchError::NotServed)?;
+        let is_kind =
+            |(api_version, name, _): &&BuiltIn| *api_version == kind.api_version && *name == kind.kind;
+        if let Some((_, _, plural)) = BUILT_IN.iter().find(is_kind) {
+            return Ok(ResourcePath { group, plural: (*plural).to_owned() });
+        }
+        // A kind that was not served may have been installed since.
+        let known =
+            self.lock().get(&kind.api_version).filter(|names| names.contains_key(&kind.kind)).cloned();
+        let names = match known {
+            Some(names) => names,
+            None => self.discover(client, kind, &group).await?,
+        };
+        let plural = names.get(&kind.kind).ok_or(WatchError::NotServed)?.clone();
+        Ok(ResourcePath { group, plural })
+    }
+
+    async fn discover(&self, client: &Client, kind: &ObjectKind, group: &str) -> Result<Names, WatchError> {
+        let request = Request::get(group).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let text = request::read(client, request).await?;
+        let list: APIResourceList = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
+        let can_watch = |one: &APIResource| {
+            !one.name.contains('/')
+                && ["list", "watch"].iter().all(|verb| one.verbs.iter().any(|v| v == verb))
+        };
+        let names = list.resources.into_iter().filter(can_watch);
+        let names: Names = Arc::new(names.map(|one| (one.kind, one.name)).collect());
+        self.lock().insert(kind.api_version.clone(), names.clone());
+        Ok(names)
+    }
+
+    /// Forgets what was read about a kind's group and version, which may have changed since.
+    pub fn forget(&self, kind: &ObjectKind) {
+        self.lock().remove(&kind.api_version);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Names>> {
+        self.discovered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_kinds_have_different_paths() {
+        let mut kinds: Vec<_> = BUILT_IN.iter().map(|(api_version, kind, _)| (api_version, kind)).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds.len(), BUILT_IN.len());
+        let path = ResourcePath { group: "/apis/apps/v1".to_owned(), plural: "deployments".to_owned() };
+        assert_eq!(path.all(), "/apis/apps/v1/deployments");
+        assert_eq!(path.in_namespace("shop"), "/apis/apps/v1/namespaces/shop/deployments");
+        assert_eq!(path.in_namespace(""), path.all());
+        assert!(BUILT_IN.contains(&("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")));
+    }
+}

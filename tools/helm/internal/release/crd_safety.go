@@ -1,0 +1,204 @@
+package release
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/kube"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/resource"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/failure"
+)
+
+// replaceUnsafeAnnotation on a CRD of a package allows replacing the existing CRD although stored objects may be lost.
+const replaceUnsafeAnnotation = "chandler.dev/replace-unsafe-crds"
+
+// maxProblems is the number of problems of a CRD that a message lists.
+const maxProblems = 5
+
+var crdKind = schema.GroupKind{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}
+
+func isCRD(object *unstructured.Unstructured) bool {
+	return object.GroupVersionKind().GroupKind() == crdKind
+}
+
+// checkReplaceable fails if replacing the CRD on the cluster could lose objects or make them invalid. live is nil if there is
+// none.
+func checkReplaceable(live, target *unstructured.Unstructured, allowUnsafe bool) error {
+	if live == nil || allowUnsafe || target.GetAnnotations()[replaceUnsafeAnnotation] == "true" {
+		return nil
+	}
+	problems := crdProblems(live, target)
+	if len(problems) == 0 {
+		return nil
+	}
+	more := ""
+	if left := len(problems) - maxProblems; left > 0 {
+		problems, more = problems[:maxProblems], fmt.Sprintf("; and %d more", left)
+	}
+	return failure.New(failure.Rejected,
+		"CustomResourceDefinition %s cannot be replaced, because stored objects could be lost or become invalid: %s%s "+
+			"(the annotation %s: \"true\" allows it)",
+		target.GetName(), strings.Join(problems, "; "), more, replaceUnsafeAnnotation)
+}
+
+// crdProblems returns why replacing a CRD could lose objects or make them invalid.
+func crdProblems(live, target *unstructured.Unstructured) []string {
+	var problems []string
+	liveScope, _, _ := unstructured.NestedString(live.Object, "spec", "scope")
+	if scope, _, _ := unstructured.NestedString(target.Object, "spec", "scope"); scope != liveScope {
+		problems = append(problems, fmt.Sprintf("its scope changes from %s to %s", liveScope, scope))
+	}
+	before, after := crdVersions(live), crdVersions(target)
+	stored := storedVersions(live, before)
+	problems = append(problems, storedVersionProblems(stored, before, after)...)
+
+	keepsAll := preservesUnknownFields(target)
+	if preservesUnknownFields(live) && !keepsAll {
+		problems = append(problems, "it no longer keeps fields that its schema does not have (preserveUnknownFields)")
+	}
+	for _, old := range before {
+		next := findVersion(after, old.name)
+		if next == nil || !old.served || !next.served {
+			continue
+		}
+		compared := comparison{version: old.name, keepsUnknown: keepsAll}
+		compared.compare("", old.schema, next.schema)
+		problems = append(problems, compared.problems...)
+	}
+	return problems
+}
+
+// storedVersionProblems returns the stored versions that the API server could no longer read or serve.
+func storedVersionProblems(stored []string, before, after []crdVersion) []string {
+	var problems []string
+	for _, name := range stored {
+		old, next := findVersion(before, name), findVersion(after, name)
+		switch {
+		case next == nil:
+			problems = append(problems,
+				fmt.Sprintf("objects may be stored in version %s, which the new one does not have: migrate them first", name))
+		case old != nil && old.served && !next.served:
+			problems = append(problems,
+				fmt.Sprintf("objects may be stored in version %s, which is no longer served: migrate them first", name))
+		}
+	}
+	return problems
+}
+
+// crdVersion is a version of a CRD.
+type crdVersion struct {
+	name            string
+	served, storage bool
+	// schema is nil if the version has none, so that every object is valid.
+	schema map[string]any
+}
+
+func crdVersions(crd *unstructured.Unstructured) []crdVersion {
+	items, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	var versions []crdVersion
+	for _, item := range items {
+		fields, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		name, _, _ := unstructured.NestedString(fields, "name")
+		served, _, _ := unstructured.NestedBool(fields, "served")
+		storage, _, _ := unstructured.NestedBool(fields, "storage")
+		root, _, _ := unstructured.NestedMap(fields, "schema", "openAPIV3Schema")
+		versions = append(versions, crdVersion{name: name, served: served, storage: storage, schema: root})
+	}
+	return versions
+}
+
+func findVersion(versions []crdVersion, name string) *crdVersion {
+	at := slices.IndexFunc(versions, func(version crdVersion) bool { return version.name == name })
+	if at < 0 {
+		return nil
+	}
+	return &versions[at]
+}
+
+// storedVersions returns the versions in which objects may be stored.
+func storedVersions(live *unstructured.Unstructured, versions []crdVersion) []string {
+	if stored, _, _ := unstructured.NestedStringSlice(live.Object, "status", "storedVersions"); len(stored) > 0 {
+		return stored
+	}
+	var stored []string
+	for _, version := range versions {
+		if version.storage {
+			stored = append(stored, version.name)
+		}
+	}
+	return stored
+}
+
+func preservesUnknownFields(crd *unstructured.Unstructured) bool {
+	preserves, _, _ := unstructured.NestedBool(crd.Object, "spec", "preserveUnknownFields")
+	return preserves
+}
+
+// checkCRDs fails if one of the CRDs among the rendered objects must not replace that on the cluster.
+func checkCRDs(resources kube.ResourceList, allowUnsafe bool) error {
+	for _, info := range resources {
+		live, target, err := liveCRD(info)
+		if err != nil {
+			return err
+		}
+		if err := checkReplaceable(live, target, allowUnsafe); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// liveCRD returns the CRD on the cluster and the rendered one. Both are nil if the object is not a CRD, and the first one if
+// it does not exist on the cluster.
+func liveCRD(info *resource.Info) (live, target *unstructured.Unstructured, err error) {
+	target, ok := info.Object.(*unstructured.Unstructured)
+	if !ok || !isCRD(target) {
+		return nil, nil, nil
+	}
+	found, err := newHelper(info).Get(info.Namespace, info.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, target, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("CustomResourceDefinition %s: %w", info.Name, err)
+	}
+	live, ok = found.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil, fmt.Errorf("CustomResourceDefinition %s was read as %T", info.Name, found)
+	}
+	return live, target, nil
+}
+
+// withoutUnsafeCRDs returns both lists without the CRDs that a rollback must not replace. The newer CRDs stay on the cluster:
+// older objects are valid in them.
+func (c *client) withoutUnsafeCRDs(original, target kube.ResourceList) (kube.ResourceList, kube.ResourceList, error) {
+	kept := map[string]bool{}
+	for _, info := range target {
+		live, older, err := liveCRD(info)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := checkReplaceable(live, older, false); err != nil {
+			kept[info.Name] = true
+			c.operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, "leaving CustomResourceDefinition "+info.Name+" unchanged",
+				objectRef(info))
+		}
+	}
+	if len(kept) == 0 {
+		return original, target, nil
+	}
+	isOther := func(info *resource.Info) bool {
+		return info.Mapping.GroupVersionKind.GroupKind() != crdKind || !kept[info.Name]
+	}
+	return original.Filter(isOther), target.Filter(isOther), nil
+}
