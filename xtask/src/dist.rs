@@ -19,7 +19,7 @@ pub struct DistArgs {
     /// Version of the release [default: that of Cargo.toml]
     #[arg(long)]
     version: Option<String>,
-    /// Repository of the image, without a tag [default: the one in the chart]
+    /// Repository of the image, without a tag; the image of the agent has the suffix `-agent` [default: those in the chart]
     #[arg(long)]
     image: Option<String>,
     /// Path of the helm CLI [default: that of the sandbox]
@@ -34,7 +34,7 @@ pub struct DistArgs {
     /// Only build the static binary of the tunnel's agent into `agent`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     agent: bool,
-    /// Only write the SBOM (CycloneDX) of `chandler` into `sbom`
+    /// Only write the SBOMs (CycloneDX) of `chandler` and of the agent into `sbom`
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries", "agent"])]
     sbom: bool,
 }

@@ -7,6 +7,9 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// A connection that lasted as long was no failure: the next attempt after it starts with the shortest delay.
 const STABLE: Duration = Duration::from_secs(10);
 
+const FIRST_HOLD: Duration = Duration::from_secs(5);
+const LONGEST_HOLD: Duration = Duration::from_mins(1);
+
 /// Counts the failures of one connection and returns how long to wait before the next attempt.
 ///
 /// The delays have full jitter: thousands of agents lose a hub at the same moment, and only a delay anywhere between zero
@@ -34,9 +37,26 @@ fn limit(failures: u32) -> Duration {
     FIRST.saturating_mul(1 << failures.min(10)).min(LONGEST)
 }
 
+/// Returns how long a request that a hub has refused is not sent again, after a number of earlier refusals. `random` is a number
+/// from 0 to 1, and varies the delay by half: agents that were refused together ask again one by one.
+pub fn hold_back(refusals: u32, random: f64) -> Duration {
+    let limit = FIRST_HOLD.saturating_mul(1 << refusals.min(10)).min(LONGEST_HOLD);
+    limit.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refused_requests_are_held_back_for_five_seconds_to_a_minute() {
+        let rows = [(0, 1.0, 5_000), (0, 0.0, 2_500), (1, 1.0, 10_000), (3, 1.0, 40_000), (4, 1.0, 60_000)];
+        for (refusals, random, milliseconds) in rows {
+            let expected = Duration::from_millis(milliseconds);
+            assert_eq!(hold_back(refusals, random), expected, "after {refusals} refusals");
+        }
+        assert_eq!(hold_back(u32::MAX, 0.5), Duration::from_secs(45));
+    }
 
     #[test]
     fn limits_double_up_to_fifteen_seconds() {

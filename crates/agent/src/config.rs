@@ -4,6 +4,7 @@ use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use chandler_tunnel::{
@@ -16,6 +17,9 @@ use crate::{
     dial::{HttpProxy, InvalidProxy},
     state::{StateDir, StateError},
 };
+
+/// Default of [`Settings::fallback_after`]. A hub that is restarted takes less.
+const FALLBACK_AFTER: Duration = Duration::from_mins(10);
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,10 @@ pub enum ConfigError {
 pub struct Settings {
     /// What `agent.yaml` says, with the newest list of hubs.
     pub config: AgentConfig,
+    /// The hubs in `agent.yaml`, which are tried again if those of the newest list cannot be reached.
+    pub file_hubs: Vec<HubEndpoint>,
+    /// How long no hub of the newest list can be reached before those in `agent.yaml` are tried.
+    pub fallback_after: Duration,
     pub proxy: Option<HttpProxy>,
     pub state: StateDir,
 }
@@ -60,8 +68,9 @@ impl Settings {
         }
         let proxy = config.proxy.as_ref().map(|url| url.expose_secret().parse()).transpose()?;
         let state = StateDir::open(&config.state_dir)?;
+        let file_hubs = config.hubs.clone();
         config.hubs = newer(config.hubs, stored_hubs(&state)?);
-        Ok(Self { config, proxy, state })
+        Ok(Self { config, file_hubs, fallback_after: FALLBACK_AFTER, proxy, state })
     }
 }
 
@@ -96,7 +105,7 @@ pub(crate) fn token(hub: &HubEndpoint) -> Option<JoinToken> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-    use chandler_tunnel::{Installation, SigningKey, TunnelId};
+    use chandler_tunnel::{Installation, SigningKey, TunnelId, TunnelOwner};
 
     use super::*;
 
@@ -104,9 +113,9 @@ mod tests {
         let token = expires.map_or_else(
             || "garbage".into(),
             |second| {
-                let tunnel = TunnelId::random().unwrap();
+                let (tunnel, owner) = (TunnelId::random().unwrap(), TunnelOwner::of("fleet", "blue"));
                 let expires = Timestamp::from_second(second).unwrap();
-                JoinToken { tunnel, epoch: 1, expires }.sign(&SigningKey::generate().unwrap())
+                JoinToken { tunnel, owner, epoch: 1, expires }.sign(&SigningKey::generate().unwrap())
             },
         );
         HubEndpoint { address: address.to_owned(), ca_bundle: "CA".to_owned(), token }
@@ -152,7 +161,9 @@ mod tests {
 
         let list = HubList { hubs: vec![hub("stored", Some(20))] };
         settings.state.set_hubs(&serde_json::to_string(&list).unwrap()).unwrap();
-        assert_eq!(Settings::load(&path).unwrap().config.hubs[0].address, "stored");
+        let settings = Settings::load(&path).unwrap();
+        assert_eq!(settings.config.hubs[0].address, "stored");
+        assert_eq!(settings.file_hubs[0].address, "file");
         settings.state.set_hubs("half a fi").unwrap();
         assert_eq!(Settings::load(&path).unwrap().config.hubs[0].address, "file");
 

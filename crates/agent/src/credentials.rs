@@ -2,13 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex as StdMutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use chandler_tunnel::{
     CertificateFacts, HubEndpoint, TunnelId,
-    authority::{AuthorityError, CertificateAndKey, generate_key_pem},
+    authority::{AGENT_LIFETIME, AuthorityError, CertificateAndKey, generate_key_pem},
 };
 use jiff::Timestamp;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -16,6 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::Mutex;
 
 use crate::{
+    backoff::hold_back,
     config::{Settings, token},
     dial::HttpProxy,
     join::{JoinError, join},
@@ -23,8 +27,10 @@ use crate::{
     state::StateDir,
 };
 
-/// After a refusal, the same request is not sent again for this time.
-const HOLD_BACK: Duration = Duration::from_mins(1);
+/// A certificate that a hub seems to refuse is not replaced for this time after it was signed.
+const NEW: Duration = Duration::from_mins(1);
+/// No certificate is valid for longer. Its holder would not renew it for too long.
+const LONGEST_VALIDITY: Duration = AGENT_LIFETIME.saturating_mul(2);
 
 /// A certificate of the agent and its key.
 #[derive(Debug)]
@@ -44,6 +50,8 @@ pub struct Credentials {
     memberships: StdMutex<BTreeMap<String, SharedMembership>>,
     /// The authorities whose hubs have refused the certificate.
     refused: StdMutex<BTreeSet<String>>,
+    /// How many connections were lost.
+    losses: AtomicU64,
 }
 
 /// The lock is held while the agent joins, so that it joins each installation once, and no other installation has to wait.
@@ -61,14 +69,18 @@ struct Membership {
 #[derive(Debug)]
 struct Refusal {
     token: SecretString,
+    /// The value of [`Credentials::losses`] at that time.
+    losses: u64,
     message: String,
-    at: Instant,
+    until: Instant,
+    /// Refusals of the same request before this one.
+    earlier: u32,
 }
 
 impl Credentials {
     /// Reads the stored key and certificates. Creates the key if there is none: it never leaves this machine.
     pub fn open(settings: &Settings) -> Result<Self, JoinError> {
-        let Settings { config, proxy, state } = settings;
+        let Settings { config, proxy, state, .. } = settings;
         let (key, certificates) = match state.key()? {
             Some(key) => (key.into(), state.certificates()?),
             // Certificates of a key that is lost are useless.
@@ -93,6 +105,7 @@ impl Credentials {
             state: state.clone(),
             memberships: StdMutex::new(memberships),
             refused: StdMutex::default(),
+            losses: AtomicU64::default(),
         })
     }
 
@@ -104,7 +117,7 @@ impl Credentials {
         let current = membership.certificate.clone();
         let facts = current.as_deref().map(|certificate| &certificate.facts);
         // A hub also closes connections for other reasons: a certificate that is new is not replaced.
-        let is_new = membership.signed.is_some_and(|signed| signed.elapsed() < HOLD_BACK);
+        let is_new = membership.signed.is_some_and(|signed| signed.elapsed() < NEW);
         let is_refused = self.refused_authorities().remove(&authority) && !is_new;
         let action = renewal::action(facts, self.tunnel, token(hub), is_refused, now);
         let result = match (action, &current) {
@@ -143,6 +156,12 @@ impl Credentials {
         self.refused_authorities().extend(names(hub).unwrap_or_default());
     }
 
+    /// Notes that a connection was lost. The cluster may have been moved, so hubs that have refused the agent so far are asked again
+    /// soon.
+    pub fn note_lost(&self) {
+        self.losses.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn refused_authorities(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +173,9 @@ impl Credentials {
         hub: &HubEndpoint,
         renewed: Option<&CertificateAndKey>,
     ) -> Result<Arc<Certificate>, JoinError> {
-        if let Some(error) = membership.refusal.as_ref().and_then(|refusal| refusal.repeats(hub)) {
+        let losses = self.losses.load(Ordering::Relaxed);
+        membership.refusal = membership.refusal.take().filter(|refusal| refusal.is_of(hub, losses));
+        if let Some(error) = membership.refusal.as_ref().and_then(Refusal::repeated) {
             return Err(error);
         }
         let result = self.join_and_store(hub, renewed).await;
@@ -165,10 +186,14 @@ impl Credentials {
                 *membership = Membership { certificate, signed: Some(Instant::now()), refusal: None };
             }
             Err(error) if error.is_refusal() => {
+                let earlier =
+                    membership.refusal.as_ref().map_or(0, |refusal| refusal.earlier.saturating_add(1));
                 membership.refusal = Some(Refusal {
                     token: hub.token.clone(),
+                    losses,
                     message: error.to_string(),
-                    at: Instant::now(),
+                    until: Instant::now() + hold_back(earlier, fastrand::f64()),
+                    earlier,
                 });
             }
             Err(_) => {}
@@ -188,6 +213,11 @@ impl Credentials {
         if identity.tunnel != self.tunnel || !names(hub)?.contains(&certificate.facts.issuer) {
             return Err(foreign());
         }
+        let CertificateFacts { not_before, not_after, .. } = &certificate.facts;
+        let validity = Duration::try_from(not_after.duration_since(*not_before)).unwrap_or_default();
+        if validity > LONGEST_VALIDITY {
+            return Err(JoinError::Validity(hub.address.clone(), *not_after));
+        }
         let installation = identity.installation.to_string();
         if let Err(error) = self.state.set_certificate(&installation, &certificate.pem.certificate) {
             // The certificate is valid in this run. Another join would not help the disk.
@@ -198,10 +228,14 @@ impl Credentials {
 }
 
 impl Refusal {
-    /// Returns the error again if the same request was refused a short time ago.
-    fn repeats(&self, hub: &HubEndpoint) -> Option<JoinError> {
-        let is_same = self.token.expose_secret() == hub.token.expose_secret();
-        let remaining = HOLD_BACK.checked_sub(self.at.elapsed()).filter(|_| is_same)?;
+    /// Returns whether the same request was refused, and no connection was lost since.
+    fn is_of(&self, hub: &HubEndpoint, losses: u64) -> bool {
+        self.token.expose_secret() == hub.token.expose_secret() && self.losses == losses
+    }
+
+    /// Returns the error again if the request was refused a short time ago.
+    fn repeated(&self) -> Option<JoinError> {
+        let remaining = self.until.checked_duration_since(Instant::now())?;
         Some(JoinError::HeldBack { message: self.message.clone(), seconds: remaining.as_secs() + 1 })
     }
 }

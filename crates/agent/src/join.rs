@@ -8,6 +8,7 @@ use chandler_tunnel::{
     join_message::{JOIN_PATH, JoinRefusal, JoinRequest, JoinResponse, MAX_JOIN_BYTES},
     tls::Protocol,
 };
+use jiff::Timestamp;
 use secrecy::SecretString;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
@@ -48,6 +49,8 @@ pub enum JoinError {
         "the hub {0} has signed a certificate for another tunnel or key; is its address that of another installation?"
     )]
     Foreign(String),
+    #[error("the hub {0} has signed a certificate that is valid until {1}, and no hub signs one for so long")]
+    Validity(String, Timestamp),
     #[error("{message}; the next attempt is in {seconds} s at the latest")]
     HeldBack { message: String, seconds: u64 },
     #[error(
@@ -63,7 +66,7 @@ pub enum JoinError {
 impl JoinError {
     /// Returns whether the hub has answered and refused: the same request will be refused again for a while.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(..) | Self::NotNow(..) | Self::Foreign(_))
+        matches!(self, Self::Refused(..) | Self::NotNow(..) | Self::Foreign(_) | Self::Validity(..))
     }
 }
 

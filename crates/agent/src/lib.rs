@@ -8,6 +8,7 @@ mod connect;
 pub mod credentials;
 pub mod dial;
 mod hub;
+mod hub_list;
 pub mod join;
 mod renewal;
 mod session;

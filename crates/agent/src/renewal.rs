@@ -58,7 +58,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
     use chandler_tunnel::{
-        CertificateAuthority, Installation, TunnelIdentity,
+        CertificateAuthority, Installation, TunnelIdentity, TunnelOwner,
         authority::{certificate_request, generate_key_pem},
     };
 
@@ -70,11 +70,15 @@ mod tests {
         Timestamp::from_second(1_800_000_000).unwrap()
     }
 
+    fn owner() -> TunnelOwner {
+        TunnelOwner::of("fleet", "blue")
+    }
+
     fn certificate(tunnel: TunnelId, epoch: u32) -> CertificateFacts {
         let installation = Installation::random().unwrap();
         let authority = CertificateAuthority::generate(installation, start()).unwrap();
         let request = certificate_request(&generate_key_pem().unwrap()).unwrap();
-        let identity = TunnelIdentity { installation, tunnel, epoch };
+        let identity = TunnelIdentity { installation, tunnel, owner: owner(), epoch };
         CertificateFacts::from_pem(&authority.sign_agent(&request, identity, start()).unwrap()).unwrap()
     }
 
@@ -83,7 +87,8 @@ mod tests {
         let tunnel = TunnelId::random().unwrap();
         let facts = certificate(tunnel, 3);
         let other = certificate(TunnelId::random().unwrap(), 3);
-        let token = |epoch, days| Some(JoinToken { tunnel, epoch, expires: start() + DAY * days });
+        let token =
+            |epoch, days| Some(JoinToken { tunnel, owner: owner(), epoch, expires: start() + DAY * days });
         let rows = [
             // (certificate, token, refused, age in days, action)
             (None, token(3, 1), false, 0, Action::Join),

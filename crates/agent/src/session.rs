@@ -95,7 +95,10 @@ async fn serve(
             shared.credentials.note_refused(hub);
             SessionError::NotAccepted(reason)
         }
-        Some(reason) => SessionError::Lost(reason),
+        Some(reason) => {
+            shared.credentials.note_lost();
+            SessionError::Lost(reason)
+        }
     };
     Ended { error, lasted }
 }
@@ -103,7 +106,7 @@ async fn serve(
 /// Answers the hub on one connection.
 struct Handler {
     shared: Arc<Shared>,
-    hub: String,
+    hub: HubEndpoint,
     slot: u64,
     /// When the hub has accepted the connection: it asks about the agent first.
     accepted: OnceLock<Instant>,
@@ -116,7 +119,7 @@ impl Handler {
     fn new(shared: Arc<Shared>, hub: &HubEndpoint, slot: u64) -> Self {
         Self {
             shared,
-            hub: hub.address.clone(),
+            hub: hub.clone(),
             slot,
             accepted: OnceLock::new(),
             entry: Mutex::default(),
@@ -141,15 +144,15 @@ impl AgentHandler for Handler {
 
     fn about(&self, replica: Option<&str>) -> About {
         if self.accepted.set(Instant::now()).is_ok() && !self.drained.is_cancelled() {
-            tracing::info!(hub = self.hub, replica, "connected");
-            let entry = Entry::insert(&self.shared.status, self.slot, &self.hub, replica);
+            tracing::info!(hub = self.hub.address, replica, "connected");
+            let entry = Entry::insert(&self.shared.status, self.slot, &self.hub.address, replica);
             *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
         }
         self.shared.about.clone()
     }
 
     async fn configure(&self, list: HubList) -> Result<(), String> {
-        self.shared.set_hubs(list).await.map_err(|error| error.to_string())
+        self.shared.set_hubs(list, &self.hub).await.map_err(|error| error.to_string())
     }
 
     fn draining(&self) {

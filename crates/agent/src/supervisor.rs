@@ -12,12 +12,13 @@ use std::{
 use chandler_tunnel::{
     Budget, HubEndpoint, Pump, Settings as WireSettings,
     join_message::{About, HubList},
-    tls::{Protocol, TlsError, agent_client_config, server_name},
 };
+use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
 use tokio::{
     sync::{Mutex, watch},
     task::JoinSet,
+    time::{Instant, sleep_until},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,8 +26,8 @@ use crate::{
     config::{Settings, issued},
     credentials::Credentials,
     hub::Hub,
+    hub_list::{self, ListError},
     join::JoinError,
-    state::StateError,
     status::Status,
 };
 
@@ -36,21 +37,6 @@ const BUFFER_BYTES: usize = 16 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The name of the node, set by Pods that do not use the network of their node.
 const NODE_VARIABLE: &str = "NODE_NAME";
-
-/// Why a list of hubs is refused. The messages contain nothing of its tokens.
-#[derive(Debug, thiserror::Error)]
-pub enum ListError {
-    #[error("the list names no hub")]
-    Empty,
-    #[error("the hub {0} cannot be used: {1}")]
-    Hub(String, TlsError),
-    #[error("the list cannot be stored: {0}")]
-    Store(#[from] StateError),
-    #[error("the list cannot be stored: {0}")]
-    Write(#[from] serde_json::Error),
-    #[error("the list cannot be stored: {0}")]
-    Task(#[from] tokio::task::JoinError),
-}
 
 /// An agent that is ready to run.
 pub struct Agent {
@@ -82,8 +68,8 @@ impl Shared {
 
     /// Stores a list of hubs that arrived through the tunnel, then uses it. A list that is older than the current one is ignored:
     /// while a cluster moves, two installations send lists.
-    pub async fn set_hubs(&self, list: HubList) -> Result<(), ListError> {
-        check(&list.hubs)?;
+    pub async fn set_hubs(&self, list: HubList, sender: &HubEndpoint) -> Result<(), ListError> {
+        hub_list::check(&list.hubs, sender, Timestamp::now())?;
         let _alone = self.storing.lock().await;
         if issued(&list.hubs) < issued(&self.hubs.borrow()) {
             tracing::info!("ignored a list of hubs that is older than the current one");
@@ -97,18 +83,6 @@ impl Shared {
         self.hubs.send_replace(list.hubs);
         Ok(())
     }
-}
-
-/// Checks that the agent can connect to every hub of a list.
-fn check(hubs: &[HubEndpoint]) -> Result<(), ListError> {
-    if hubs.is_empty() {
-        return Err(ListError::Empty);
-    }
-    hubs.iter().try_for_each(|hub| {
-        let unusable = |error| ListError::Hub(hub.address.clone(), error);
-        server_name(&hub.address).map_err(unusable)?;
-        agent_client_config(&hub.ca_bundle, None, Protocol::Join).map(drop).map_err(unusable)
-    })
 }
 
 /// A hub of the list.
@@ -145,6 +119,8 @@ impl Agent {
         let (mut hubs, mut status) = (self.shared.hubs.subscribe(), self.shared.status.subscribe());
         let mut running = BTreeMap::<String, RunningHub>::new();
         let mut tasks = JoinSet::new();
+        // Since when no hub of the list is connected.
+        let mut unconnected_since = Some(Instant::now());
         loop {
             let list = hubs.borrow_and_update().clone();
             for hub in &list {
@@ -154,10 +130,22 @@ impl Agent {
             // A list could be wrong. Old connections are closed only when there are new ones, through which to fix it.
             if is_connected(&status.borrow_and_update(), &wanted) {
                 stop_others(&mut running, &wanted);
+                unconnected_since = None;
+            } else {
+                unconnected_since.get_or_insert_with(Instant::now);
             }
+            let mut fallback = hub_list::fallback(&self.shared.settings.file_hubs, &list);
+            fallback.retain(|hub| !running.contains_key(&hub.address));
+            let due = unconnected_since.unwrap_or_else(Instant::now) + self.shared.settings.fallback_after;
             tokio::select! {
                 changed = hubs.changed() => if changed.is_err() { break },
-                changed = status.changed(), if running.len() > wanted.len() => if changed.is_err() { break },
+                changed = status.changed() => if changed.is_err() { break },
+                () = sleep_until(due), if unconnected_since.is_some() && !fallback.is_empty() => {
+                    tracing::warn!("no hub of the list can be reached; trying those of the configuration file too");
+                    for hub in &fallback {
+                        self.start_or_update(hub, &mut running, &mut tasks, &stop);
+                    }
+                }
                 () = stop.cancelled() => break,
             }
         }

@@ -37,6 +37,13 @@ pub const DEFAULT_TARGET: &str = "127.0.0.1:6443";
 pub const DEFAULT_CONNECTIONS: u32 = 2;
 /// Prefix of the field manager with which a replica of the hub writes the status. The rest is the name of the replica.
 pub const HUB_FIELD_MANAGER_PREFIX: &str = "chandler-hub-";
+/// Name of the Lease in the namespace of Chandler that all replicas of the hub renew.
+pub const HUBS_LEASE: &str = "chandler-hubs";
+/// Prefix of the annotations of [`HUBS_LEASE`]. The rest is the name of a replica, and the value is when it was alive last.
+pub const HUB_RENEWAL_PREFIX: &str = "hub.chandler.dev/";
+/// The largest number of connections that a replica of the hub writes to [`ClusterTunnelStatus::agents`], which has room for
+/// those of 16 replicas.
+pub const MAX_AGENTS_PER_HUB: usize = 32;
 
 /// The tunnel to a cluster that only dials out.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +107,7 @@ pub struct ClusterTunnelSpec {
     pub endpoint: Option<String>,
     /// The hubs that agents connect to. Chandler keeps its own up to date. Hubs of another installation are added before a
     /// move to its management cluster, and removed after it.
-    #[schemars(length(min = 1, max = 16))]
+    #[schemars(length(min = 1, max = 8))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["address".into()]))]
     pub hubs: Vec<TunnelHub>,
     /// Host and port of the API server, as agents reach it. An agent connects to nothing else.
@@ -152,13 +159,15 @@ pub struct ClusterTunnelStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The connections of agents. Each replica of the hub writes its own, and the manager removes those of a replica whose
-    /// Lease has expired.
+    /// The connections of agents. Each replica of the hub writes its own, at most 32, and the manager removes those of a replica
+    /// that has not renewed its part of Lease `chandler-hubs` for a minute.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["hub".into(), "connection".into()]))]
     pub agents: Vec<TunnelAgent>,
     /// The last join that each replica of the hub has granted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["hub".into()]))]
     pub joins: Vec<TunnelJoin>,
     /// When the last agent was connected. Unset while one is connected, or if none ever was. The manager writes it.
@@ -176,7 +185,7 @@ pub struct ClusterTunnelStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TunnelAgent {
-    /// Name of the replica of the hub, which is also the name of its Lease in the namespace of Chandler.
+    /// Name of the replica of the hub.
     pub hub: String,
     /// Identifies the connection at this replica.
     pub connection: String,
@@ -255,6 +264,17 @@ mod tests {
                 (&list["x-kubernetes-list-type"], &list["x-kubernetes-list-map-keys"]),
                 (&json!("map"), &keys)
             );
+        }
+    }
+
+    #[test]
+    fn lists_are_limited() {
+        let crd = serde_json::to_value(<ClusterTunnel as kube_core::CustomResourceExt>::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        let rows =
+            [("spec", "hubs", 8), ("status", "agents", 16 * MAX_AGENTS_PER_HUB), ("status", "joins", 64)];
+        for (part, list, limit) in rows {
+            assert_eq!(schema[part]["properties"][list]["maxItems"], limit, "{list}");
         }
     }
 

@@ -42,9 +42,6 @@ pub struct HubArgs {
     /// Namespace of the hub
     #[arg(long, env = "POD_NAMESPACE", default_value = "chandler-system")]
     namespace: String,
-    /// UID of the Pod of this replica, which then owns the replica's Lease
-    #[arg(long, env = "POD_UID")]
-    pod_uid: Option<String>,
     /// Maximum size in MiB of all data that waits in buffers
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     buffer_limit: u64,
@@ -70,7 +67,6 @@ pub async fn run(arguments: HubArgs) -> Result<()> {
         peers,
         name,
         namespace,
-        pod_uid,
         buffer_limit,
         drain_seconds,
         log_level,
@@ -87,8 +83,7 @@ pub async fn run(arguments: HubArgs) -> Result<()> {
         drain_timeout: Duration::from_secs(drain_seconds),
         ..HubOptions::new(addresses)
     };
-    let options =
-        RunOptions { hub, replica: Replica { name, namespace, pod_uid }, keys_dir, metrics_address };
+    let options = RunOptions { hub, replica: Replica { name, namespace }, keys_dir, metrics_address };
     let client = connection.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));

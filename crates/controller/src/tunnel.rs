@@ -20,8 +20,7 @@ use chandler_core::{
     identity::ClusterKey,
     tunnel::{TunnelCluster, connected_agents, tunnel_problem},
 };
-use chandler_tunnel::{TunnelId, identity::IdentityError};
-use jiff::Timestamp;
+use chandler_tunnel::{TunnelId, TunnelKey, TunnelOwner, identity::IdentityError};
 use kube::{
     Client, ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -46,13 +45,13 @@ use crate::{
 const KIND: &str = "ClusterTunnel";
 /// Clusters as the controller sees them that creates and deletes their ClusterTunnels, for metrics.
 const CLUSTER_KIND: &str = "TunneledCluster";
-/// How often the Leases of the hub's replicas are compared with the entries in ClusterTunnels.
+/// How often the Lease of the hub's replicas is compared with the entries in ClusterTunnels.
 const HUB_CHECK: Duration = Duration::from_secs(15);
 
 /// How tunnels work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelOptions {
-    /// The namespace of Chandler, with the keys and the Leases of the hub's replicas.
+    /// The namespace of Chandler, with the keys and the Lease of the hub's replicas.
     pub namespace: String,
     /// `HOST:PORT` of the hub, as agents reach it.
     pub hub_addresses: Vec<String>,
@@ -112,6 +111,12 @@ fn cluster_key(tunnel: &ClusterTunnel) -> ClusterKey {
 
 fn tunnel_id(tunnel: &ClusterTunnel) -> Result<TunnelId, ReconcileError> {
     tunnel.spec.id.parse().map_err(|error: IdentityError| ReconcileError::InvalidTunnel(error.to_string()))
+}
+
+/// Returns the id of a ClusterTunnel together with its Cluster, for which its join tokens are valid.
+fn tunnel_key(tunnel: &ClusterTunnel) -> Result<TunnelKey, ReconcileError> {
+    let ClusterKey { namespace, name } = cluster_key(tunnel);
+    Ok(TunnelKey { id: tunnel_id(tunnel)?, owner: TunnelOwner::of(&namespace, &name) })
 }
 
 /// The watched ClusterTunnels. Without tunnels, there are none.
@@ -229,7 +234,7 @@ async fn follow_hubs(context: Arc<TunnelContext>, router: Router) {
         tokio::time::sleep(HUB_CHECK).await;
         for tunnel in context.store.state() {
             let Some(status) = tunnel.status.as_ref() else { continue };
-            if !context.leases.dead_in(status, Timestamp::now()).await.is_empty() {
+            if !context.leases.dead_in(status).await.is_empty() {
                 router.enqueue_tunnel(&cluster_key(&tunnel));
             }
         }

@@ -11,7 +11,7 @@ mod report;
 mod schedule;
 
 pub use self::{
-    agents::{HubLease, HubLiveness, connected_agents, dead_hubs, hub_liveness, without_hubs},
+    agents::{HubLease, HubLiveness, HubObserver, connected_agents, hubs_in, without_hubs},
     bootstrap::{AGENT_CONFIG_DIR, AGENT_STATE_DIR, SecretOwner, agent_pod, secret_owner},
     cluster::{Enabled, TunnelCluster, enabled_by, has_tunnel_variable},
     desired::{OwnHubs, TunnelPlan, desired_spec, has_duplicate_id, new_tunnel, owner_of, plan_tunnel},

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use chandler_tunnel::{AgentConnection, TunnelId, TunnelIdentity, join_message::About};
+use chandler_tunnel::{AgentConnection, TunnelIdentity, TunnelKey, join_message::About};
 use jiff::Timestamp;
 
 use crate::{
@@ -31,7 +31,7 @@ struct Shared {
     serial: AtomicU64,
     reporter: Arc<dyn Reporter>,
     metrics: Metrics,
-    tunnels: Mutex<HashMap<TunnelId, Vec<Registered>>>,
+    tunnels: Mutex<HashMap<TunnelKey, Vec<Registered>>>,
 }
 
 struct Registered {
@@ -43,7 +43,7 @@ struct Registered {
 /// A registered connection. Dropping it removes and closes the connection.
 pub struct Registration {
     agents: Agents,
-    tunnel: TunnelId,
+    tunnel: TunnelKey,
     id: String,
     connection: AgentConnection,
 }
@@ -61,7 +61,7 @@ impl Agents {
         connection: AgentConnection,
         about: About,
     ) -> Option<Registration> {
-        let TunnelIdentity { tunnel, epoch, .. } = identity;
+        let (tunnel, epoch) = (identity.key(), identity.epoch);
         let serial = self.0.serial.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}-{serial}", self.0.replica);
         let About { node, version } = about;
@@ -80,11 +80,13 @@ impl Agents {
         Some(Registration { agents: self.clone(), tunnel, id, connection })
     }
 
-    /// Returns the connections on which streams can be opened, the one with the fewest streams first.
-    pub fn connections(&self, tunnel: TunnelId) -> Vec<AgentConnection> {
+    /// Returns the connections of agents with a certificate of this epoch on which streams can be opened, the one with the fewest
+    /// streams first.
+    pub fn connections(&self, tunnel: TunnelKey, epoch: u32) -> Vec<AgentConnection> {
         let tunnels = self.0.tunnels.lock();
         let registered = tunnels.get(&tunnel).into_iter().flatten();
         let mut usable: Vec<_> = registered
+            .filter(|registered| registered.record.epoch == epoch)
             .map(|registered| registered.connection.clone())
             .filter(AgentConnection::is_usable)
             .collect();
@@ -94,7 +96,7 @@ impl Agents {
     }
 
     /// Reports under the lock, so that the last report is the current state.
-    fn report(&self, tunnel: TunnelId, registered: &[Registered]) {
+    fn report(&self, tunnel: TunnelKey, registered: &[Registered]) {
         let records = registered.iter().map(|registered| registered.record.clone()).collect();
         self.0.reporter.agents_changed(tunnel, records);
     }

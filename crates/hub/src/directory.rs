@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use chandler_tunnel::TunnelId;
+use chandler_tunnel::{TunnelId, TunnelKey, TunnelOwner};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -52,6 +52,11 @@ impl fmt::Debug for HubAddress {
 }
 
 impl TunnelEntry {
+    /// Returns the id together with the Cluster that agents must have joined for.
+    pub fn key(&self) -> TunnelKey {
+        TunnelKey { id: self.id, owner: TunnelOwner::of(&self.namespace, &self.cluster) }
+    }
+
     /// Orders by age, and by name if the age is equal. An object without a creation time counts as the newest.
     fn precedence(&self) -> (bool, Option<Timestamp>, &str, &str) {
         (self.created.is_none(), self.created, &self.namespace, &self.name)
@@ -112,14 +117,20 @@ impl Directory {
         self.by_cluster.get(namespace)?.get(cluster)
     }
 
-    /// Returns the tunnel with this id if `epoch` is its epoch.
-    pub fn valid(&self, id: TunnelId, epoch: u32) -> Option<&Arc<TunnelEntry>> {
-        self.tunnel(id).filter(|entry| entry.epoch == epoch)
+    /// Returns the tunnel with this id if it belongs to this Cluster. Otherwise a user who creates a ClusterTunnel with the id of
+    /// a deleted one in another namespace would take over its agents.
+    pub fn owned(&self, tunnel: TunnelKey) -> Option<&Arc<TunnelEntry>> {
+        self.tunnel(tunnel.id).filter(|entry| entry.key() == tunnel)
     }
 
-    /// Returns whether the directory says that this id and epoch are not valid. A directory that is not listed never does.
-    pub fn revokes(&self, id: TunnelId, epoch: u32) -> bool {
-        self.listed && self.valid(id, epoch).is_none()
+    /// Returns the tunnel with this id if it belongs to this Cluster and `epoch` is its epoch.
+    pub fn valid(&self, tunnel: TunnelKey, epoch: u32) -> Option<&Arc<TunnelEntry>> {
+        self.owned(tunnel).filter(|entry| entry.epoch == epoch)
+    }
+
+    /// Returns whether the directory says that this tunnel and epoch are not valid. A directory that is not listed never does.
+    pub fn revokes(&self, tunnel: TunnelKey, epoch: u32) -> bool {
+        self.listed && self.valid(tunnel, epoch).is_none()
     }
 
     /// Returns the served tunnels, in no particular order.
@@ -166,17 +177,33 @@ mod tests {
 
     #[test]
     fn only_a_complete_list_revokes() {
+        let key = |digit, namespace, cluster| entry(digit, namespace, cluster, 1).key();
         let rows = [
-            ("same epoch", 'a', 2, false),
-            ("older epoch", 'a', 1, true),
-            ("newer epoch", 'a', 3, true),
-            ("unknown tunnel", 'b', 2, true),
+            ("same epoch", key('a', "fleet", "blue"), 2, false),
+            ("older epoch", key('a', "fleet", "blue"), 1, true),
+            ("newer epoch", key('a', "fleet", "blue"), 3, true),
+            ("unknown tunnel", key('b', "fleet", "blue"), 2, true),
+            ("another namespace", key('a', "other", "blue"), 2, true),
+            ("another Cluster", key('a', "fleet", "red"), 2, true),
         ];
         let listed = Directory::of([entry('a', "fleet", "blue", 1)]);
         for (case, tunnel, epoch, revoked) in rows {
-            assert_eq!(listed.revokes(id(tunnel), epoch), revoked, "{case}");
-            assert!(!Directory::unlisted().revokes(id(tunnel), epoch), "{case}, before the list");
+            assert_eq!(listed.revokes(tunnel, epoch), revoked, "{case}");
+            assert!(!Directory::unlisted().revokes(tunnel, epoch), "{case}, before the list");
         }
+    }
+
+    #[test]
+    fn a_duplicate_never_inherits_the_agents_of_the_first() {
+        let (first, thief) = (entry('a', "fleet", "blue", 1), entry('a', "thief", "blue", 5));
+        let both = Directory::of([first.clone(), thief.clone()]);
+        assert!(both.valid(first.key(), 2).is_some() && both.valid(thief.key(), 2).is_none());
+        let deleted = Directory::of([thief.clone()]);
+        assert_eq!(deleted.tunnel(id('a')).unwrap().namespace, "thief", "the id is free again");
+        assert!(deleted.revokes(first.key(), 2), "and useless to the agents of the first");
+        assert!(deleted.valid(thief.key(), 2).is_some());
+        let renamed = Directory::of([TunnelEntry { name: "other".to_owned(), ..first.clone() }]);
+        assert!(renamed.valid(first.key(), 2).is_some(), "the Cluster counts, not the name of the object");
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl JoinEndpoint {
             decide(&directory, keys.keys.installation, &keys.keys.signing, proof, Timestamp::now());
         if let Err(error) = &decision
             && let Some(tunnel) = error.tunnel()
-            && self.limits.lock().reports_refusal(tunnel, Instant::now())
+            && self.limits.lock().reports_refusal(tunnel.id, Instant::now())
         {
             let (from, message) = (client.address.ip().to_string(), error.to_string());
             self.reporter.join(tunnel, JoinReport::Refused { from, message });
@@ -181,9 +181,9 @@ impl JoinEndpoint {
     }
 
     fn report(&self, grant: Grant, client: &Client) {
-        let TunnelIdentity { tunnel, epoch, .. } = grant.identity;
+        let (tunnel, epoch) = (grant.identity.key(), grant.identity.epoch);
         let from = client.address.ip().to_string();
-        tracing::info!(%tunnel, epoch, renewal = grant.renewal, from, "an agent got a certificate");
+        tracing::info!(tunnel = %tunnel.id, epoch, renewal = grant.renewal, from, "an agent got a certificate");
         if grant.renewal {
             self.metrics.join(JoinResult::Renewed);
             self.reporter.join(tunnel, JoinReport::Renewed { epoch });

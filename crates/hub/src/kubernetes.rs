@@ -8,7 +8,7 @@ mod watch;
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_tunnel::TunnelId;
+use chandler_tunnel::TunnelKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -34,12 +34,10 @@ const CONTROLLER: &str = "chandler-hub";
 /// How this replica appears in the management cluster.
 #[derive(Clone, Debug)]
 pub struct Replica {
-    /// The name of the replica, and of its Pod and Lease.
+    /// The name of the replica, and of its Pod.
     pub name: String,
     /// The namespace of the Lease.
     pub namespace: String,
-    /// The UID of the Pod, which then owns the Lease.
-    pub pod_uid: Option<String>,
 }
 
 /// The running tasks. Dropping it ends them.
@@ -53,11 +51,11 @@ pub struct Kubernetes {
 impl Kubernetes {
     /// Starts the watch, the writer of status and the Lease.
     pub fn start(client: Client, replica: Replica, metrics: Metrics) -> Self {
-        let Replica { name, namespace, pod_uid } = replica;
+        let Replica { name, namespace } = replica;
         let objects = Arc::new(Mutex::new(Objects::new(name.clone())));
         let status = StatusWriter::new(client.clone(), name.clone(), objects.clone(), metrics);
         let (sender, directory) = watch_channel::channel(Arc::new(Directory::unlisted()));
-        let lease = ReplicaLease::new(client.clone(), &namespace, name.clone(), pod_uid);
+        let lease = ReplicaLease::new(client.clone(), &namespace, name.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(watch::run(client.clone(), objects.clone(), sender, status.clone()));
         tasks.spawn(status.clone().run());
@@ -76,7 +74,7 @@ impl Kubernetes {
         self.reporter.clone()
     }
 
-    /// Writes what has changed, and deletes the Lease. Called after the hub has closed its connections.
+    /// Writes what has changed, and releases the Lease. Called after the hub has closed its connections.
     pub async fn stop(mut self) {
         self.reporter.status.flush(FLUSH_TIMEOUT).await;
         self.tasks.shutdown().await;
@@ -93,7 +91,7 @@ struct KubernetesReporter {
 
 impl KubernetesReporter {
     /// Publishes in the background. A lost Event is acceptable: the log has the same information.
-    fn publish(&self, tunnel: TunnelId, type_: EventType, reason: &str, note: String) {
+    fn publish(&self, tunnel: TunnelKey, type_: EventType, reason: &str, note: String) {
         let Some(regarding) = self.reference(tunnel) else { return };
         let reason = reason.to_owned();
         let event = Event { type_, action: reason.clone(), reason, note: Some(note), secondary: None };
@@ -105,17 +103,17 @@ impl KubernetesReporter {
         });
     }
 
-    fn reference(&self, tunnel: TunnelId) -> Option<ObjectReference> {
+    fn reference(&self, tunnel: TunnelKey) -> Option<ObjectReference> {
         Some(self.objects.lock().of(tunnel)?.reference.clone())
     }
 }
 
 impl Reporter for KubernetesReporter {
-    fn agents_changed(&self, tunnel: TunnelId, agents: Vec<AgentRecord>) {
+    fn agents_changed(&self, tunnel: TunnelKey, agents: Vec<AgentRecord>) {
         self.status.set_agents(tunnel, agents);
     }
 
-    fn join(&self, tunnel: TunnelId, report: JoinReport) {
+    fn join(&self, tunnel: TunnelKey, report: JoinReport) {
         match report {
             JoinReport::Joined { epoch, from } => {
                 self.status.set_join(tunnel, epoch, Timestamp::now());

@@ -4,8 +4,10 @@
 //! Nothing here depends on Kubernetes but the module `kubernetes`: everything else works on a [`Directory`] and reports to a
 //! [`Reporter`].
 
+mod accept;
 mod agents;
 mod directory;
+mod handshakes;
 mod health;
 mod join;
 mod keys_watch;
@@ -24,6 +26,7 @@ mod session;
 
 pub use self::{
     directory::{Directory, DirectoryReceiver, HubAddress, TunnelEntry},
+    handshakes::HandshakeLimits,
     keys_watch::{HubKeys, KeysReceiver, LoadError},
     kubernetes::{Kubernetes, Replica},
     metrics::Metrics,

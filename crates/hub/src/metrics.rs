@@ -57,7 +57,7 @@ pub enum HandshakeResult {
     Failed,
     /// The certificate is valid, but its tunnel or epoch is not.
     Revoked,
-    /// Too many handshakes at once, or the ClusterTunnels are not listed yet.
+    /// Too many handshakes at once, also if this one was dropped for another, or the ClusterTunnels are not listed yet.
     Unavailable,
 }
 

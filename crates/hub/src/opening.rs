@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use chandler_tunnel::{AgentConnection, OpenError, PeerConnection, TunnelId, TunnelStream};
+use chandler_tunnel::{AgentConnection, OpenError, PeerConnection, TunnelKey, TunnelStream};
 use futures::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 
 use crate::{
@@ -24,9 +24,11 @@ pub const STREAM_LIMIT: u16 = 503;
 
 type Attempt = BoxFuture<'static, Result<TunnelStream, OpenError>>;
 
-/// Opens a stream on a connection of this replica. Peers get the error, with [`NO_AGENT`] and [`STREAM_LIMIT`].
-pub async fn open_here(agents: &Agents, tunnel: TunnelId) -> Result<TunnelStream, OpenError> {
-    let errors = match tokio::time::timeout(OPEN_DEADLINE, first(local(agents, tunnel), NEXT_AFTER)).await {
+/// Opens a stream on a connection of this replica, for another one that knows the tunnel in this epoch. Peers get the error,
+/// with [`NO_AGENT`] and [`STREAM_LIMIT`].
+pub async fn open_here(agents: &Agents, tunnel: TunnelKey, epoch: u32) -> Result<TunnelStream, OpenError> {
+    let attempts = first(local(agents, tunnel, epoch), NEXT_AFTER);
+    let errors = match tokio::time::timeout(OPEN_DEADLINE, attempts).await {
         Ok(Ok(stream)) => return Ok(stream),
         Ok(Err(errors)) => errors,
         Err(_) => vec![OpenError::Timeout(OPEN_DEADLINE)],
@@ -47,11 +49,13 @@ fn refused(status: u16, message: &str) -> OpenError {
 pub async fn open(
     agents: &Agents,
     peers: &Peers,
-    tunnel: TunnelId,
+    tunnel: TunnelKey,
+    epoch: u32,
     last_seen: LastSeen,
 ) -> Result<TunnelStream, Refusal> {
-    let mut attempts = local(agents, tunnel);
-    let forwarded = |peer: PeerConnection| async move { peer.open(tunnel, OPEN_DEADLINE).await }.boxed();
+    let mut attempts = local(agents, tunnel, epoch);
+    let forwarded =
+        |peer: PeerConnection| async move { peer.open(tunnel, epoch, OPEN_DEADLINE).await }.boxed();
     attempts.extend(peers.connections().into_iter().map(forwarded));
     let errors = match tokio::time::timeout(OPEN_DEADLINE, first(attempts, NEXT_AFTER)).await {
         Ok(Ok(stream)) => return Ok(stream),
@@ -66,11 +70,11 @@ pub async fn open(
     })
 }
 
-fn local(agents: &Agents, tunnel: TunnelId) -> Vec<Attempt> {
+fn local(agents: &Agents, tunnel: TunnelKey, epoch: u32) -> Vec<Attempt> {
     let opened = |connection: AgentConnection| {
         async move { connection.open(OPEN_DEADLINE).await.map_err(of_agent) }.boxed()
     };
-    agents.connections(tunnel).into_iter().map(opened).collect()
+    agents.connections(tunnel, epoch).into_iter().map(opened).collect()
 }
 
 /// An agent that refuses has a problem with its API server, whatever status it chooses.

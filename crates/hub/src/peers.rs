@@ -8,21 +8,27 @@ use std::{
 };
 
 use chandler_tunnel::{
-    OpenError, PeerConnection, PeerHandler, Settings, TunnelId, TunnelStream, serve_peer,
+    OpenError, PeerConnection, PeerHandler, Settings, TunnelKey, TunnelStream, serve_peer,
     tls::{TlsError, peer_certificate, server_name},
 };
 use rustls::pki_types::ServerName;
 use tokio::{
     net::{TcpListener, TcpStream, lookup_host},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
+    time::timeout_at,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::Agents, keys_watch::KeysReceiver, locks::Mutex, metrics::Metrics, opening,
-    public::HANDSHAKE_TIMEOUT, server::Context,
+    accept::{self, HANDSHAKE_TIMEOUT, Port, Slot},
+    agents::Agents,
+    handshakes::HandshakeLimits,
+    keys_watch::KeysReceiver,
+    locks::Mutex,
+    metrics::Metrics,
+    opening,
+    server::Context,
 };
 
 /// How often the addresses of the other replicas are resolved.
@@ -30,9 +36,9 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Limit of connecting to a replica, up to its first answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Concurrent handshakes of other replicas.
-const MAX_HANDSHAKES: usize = 64;
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Handshakes of other replicas. Each replica has an address of its own, and connects once.
+const HANDSHAKES: HandshakeLimits =
+    HandshakeLimits { total: 64, per_source: 4, waiting: 64, patience: Duration::from_secs(2) };
 
 /// How to find the other replicas.
 #[derive(Clone, Debug)]
@@ -169,35 +175,20 @@ impl PeerHandler for LocalAgents {
         self.replica.clone()
     }
 
-    async fn open(&self, tunnel: TunnelId) -> Result<TunnelStream, OpenError> {
-        opening::open_here(&self.agents, tunnel).await
+    async fn open(&self, tunnel: TunnelKey, epoch: u32) -> Result<TunnelStream, OpenError> {
+        opening::open_here(&self.agents, tunnel, epoch).await
     }
 }
 
 /// Accepts other replicas until the token is canceled. Open connections continue, see `Context::sessions`.
 pub async fn serve(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     let handler = Arc::new(LocalAgents { replica: context.replica.clone(), agents: context.agents.clone() });
-    let accept = async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, address)) => {
-                    let Ok(permit) = handshakes.clone().try_acquire_owned() else { continue };
-                    let serving =
-                        Box::pin(serve_one(context.clone(), handler.clone(), stream, address, permit));
-                    let kill = context.kill.clone();
-                    context.sessions.spawn(async move {
-                        kill.run_until_cancelled(serving).await;
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept another replica");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    };
-    stop.run_until_cancelled(accept).await;
+    let port = Port { listener, clients: "other replicas", limits: HANDSHAKES, count_dropped: |_| {} };
+    let serving = context.clone();
+    accept::run(port, context, stop, move |stream, address, slot| {
+        Box::pin(serve_one(serving.clone(), handler.clone(), stream, address, slot))
+    })
+    .await;
 }
 
 async fn serve_one(
@@ -205,16 +196,20 @@ async fn serve_one(
     handler: Arc<LocalAgents>,
     stream: TcpStream,
     address: SocketAddr,
-    permit: OwnedSemaphorePermit,
+    mut slot: Slot,
 ) {
+    let deadline = tokio::time::Instant::now() + HANDSHAKE_TIMEOUT;
+    if timeout_at(deadline, slot.started()).await.is_err() {
+        return tracing::debug!(%address, "a replica has to retry: there are too many handshakes");
+    }
     let keys = context.keys.borrow().clone();
     let acceptor = TlsAcceptor::from(keys.peer_server.clone());
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+    let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, %address, "the TLS handshake of a replica failed"),
         Err(_) => return tracing::debug!(%address, "the TLS handshake of a replica timed out"),
     };
-    drop(permit);
+    drop(slot);
     let (tcp, tls) = stream.get_ref();
     if let Err(error) = tcp.set_nodelay(true) {
         tracing::debug!(%error, "cannot disable the delay of a connection");

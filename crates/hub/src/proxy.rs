@@ -2,7 +2,7 @@
 
 mod authorize;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use chandler_tunnel::{
@@ -10,6 +10,7 @@ use chandler_tunnel::{
     connect_request::{ConnectRequest, read_connect, write_established, write_refusal},
     proxy_credentials::ProxyScope,
 };
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -17,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::authorize::{Decision, LastSeen, Refusal, authorize};
-use crate::{directory::TunnelEntry, opening, server::Context};
+use crate::{accept::ACCEPT_PAUSE, directory::TunnelEntry, opening, server::Context};
 
 /// Limit of reading a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,8 +26,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open connections of clients. Further connections wait.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Pause after a connection could not be accepted: most likely the process is out of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The connection of a client whose machine is gone ends after 2 minutes. Otherwise it would keep its stream for ever: the
+/// hub cannot know whether a client that sends nothing is alive.
+const KEEP_ALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_mins(1))
+    .with_interval(Duration::from_secs(15))
+    .with_retries(4);
 
 /// Accepts connections until the token is canceled. Open connections continue, see `Context::streams`.
 pub async fn run(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
@@ -53,8 +58,8 @@ pub async fn run(listener: TcpListener, context: Arc<Context>, stop: Cancellatio
 }
 
 async fn serve(context: Arc<Context>, mut stream: TcpStream, address: SocketAddr) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot disable the delay of a connection");
+    if let Err(error) = set_options(&stream) {
+        tracing::debug!(%error, "cannot set the options of a connection");
     }
     let served = context.kill.run_until_cancelled(connect(&context, &mut stream, address)).await;
     let Some(Err(refusal)) = served else { return };
@@ -64,6 +69,11 @@ async fn serve(context: Arc<Context>, mut stream: TcpStream, address: SocketAddr
     if let Ok(Err(error)) = tokio::time::timeout(RESPONSE_TIMEOUT, response).await {
         tracing::debug!(%error, %address, "cannot answer a client of the proxy");
     }
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&KEEP_ALIVE)
 }
 
 /// Serves a connection until it ends. Returns a refusal if no stream was opened and the client waits for a response.
@@ -78,13 +88,14 @@ async fn connect(context: &Context, stream: &mut TcpStream, address: SocketAddr)
     let entry = decide(context, &request).inspect_err(|refusal| {
         tracing::info!(%address, authority = request.authority, reason = refusal.reason(), "a client was refused");
     })?;
+    let tunnel = entry.key();
     // Taken before the stream is opened: a revocation meanwhile cuts it.
-    let revoked = context.revocations.token(entry.id, entry.epoch).ok_or(Refusal::WrongPassword)?;
+    let revoked = context.revocations.token(tunnel, entry.epoch).ok_or(Refusal::WrongPassword)?;
     if context.pump.budget().is_exhausted() {
         return Err(Refusal::Overloaded);
     }
     let last_seen = LastSeen(entry.last_seen);
-    let opened = opening::open(&context.agents, &context.peers, entry.id, last_seen);
+    let opened = opening::open(&context.agents, &context.peers, tunnel, entry.epoch, last_seen);
     let opened = revoked.run_until_cancelled(opened).await.ok_or(Refusal::WrongPassword)?;
     let opened = opened.inspect_err(|refusal| {
         let TunnelEntry { namespace, cluster, .. } = &*entry;
@@ -113,5 +124,24 @@ async fn carry(context: &Context, opened: TunnelStream, stream: &mut TcpStream, 
     let _counted = context.metrics.stream_opened();
     if let Err(error) = context.pump.run(opened, stream, early).await {
         tracing::debug!(%error, "a stream has ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_whose_machine_is_gone_are_noticed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        set_options(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let (time, interval) =
+            (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+        let noticed = time + interval * socket.tcp_keepalive_retries().unwrap();
+        assert_eq!(noticed, Duration::from_mins(2));
     }
 }

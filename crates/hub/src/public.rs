@@ -1,53 +1,45 @@
 //! The public port: TLS with the protocols `join` and `tunnel`, and nothing else.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use chandler_tunnel::tls::{Protocol, peer_certificate};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout_at},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::HandshakeResult, server::Context, session};
-
-/// Limit of a handshake.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Concurrent handshakes and joins. Further connections are closed at once; agents retry.
-const MAX_HANDSHAKES: usize = 256;
-/// Pause after a connection could not be accepted: most likely the process is out of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::{
+    accept::{self, HANDSHAKE_TIMEOUT, Port, Slot},
+    handshakes::HandshakeLimits,
+    metrics::HandshakeResult,
+    server::Context,
+    session,
+};
 
 /// Accepts connections until the token is canceled. Open connections continue, see `Context::sessions`.
-pub async fn run(listener: TcpListener, context: Arc<Context>, stop: CancellationToken) {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-    let accept = async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, address)) => {
-                    // Closed without an answer: agents retry.
-                    let Ok(permit) = handshakes.clone().try_acquire_owned() else {
-                        context.metrics.handshake(HandshakeResult::Unavailable);
-                        continue;
-                    };
-                    let serving = serve(context.clone(), stream, address, permit);
-                    let kill = context.kill.clone();
-                    context.sessions.spawn(async move {
-                        kill.run_until_cancelled(serving).await;
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept an agent");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+pub async fn run(
+    listener: TcpListener,
+    limits: HandshakeLimits,
+    context: Arc<Context>,
+    stop: CancellationToken,
+) {
+    let port = Port {
+        listener,
+        clients: "agents",
+        limits,
+        count_dropped: |metrics| metrics.handshake(HandshakeResult::Unavailable),
     };
-    stop.run_until_cancelled(accept).await;
+    let serving = context.clone();
+    accept::run(port, context, stop, move |stream, address, slot| {
+        serve(serving.clone(), stream, address, slot)
+    })
+    .await;
 }
 
-async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit) {
+/// Serves a connection. Its slot covers also what follows the handshake, until the agent is registered or has joined.
+async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, mut slot: Slot) {
     if !context.directory.borrow().is_listed() {
         context.metrics.handshake(HandshakeResult::Unavailable);
         return tracing::debug!(%address, "an agent has to retry: the ClusterTunnels are not listed yet");
@@ -55,8 +47,13 @@ async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, pe
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot disable the delay of a connection");
     }
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    if timeout_at(deadline, slot.started()).await.is_err() {
+        context.metrics.handshake(HandshakeResult::Unavailable);
+        return tracing::debug!(%address, "an agent has to retry: there are too many handshakes");
+    }
     let acceptor = TlsAcceptor::from(context.keys.borrow().public.clone());
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+    let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             context.metrics.handshake(HandshakeResult::Failed);
@@ -80,11 +77,11 @@ async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, pe
         (Some(Protocol::Join), certificate) => {
             context.metrics.handshake(HandshakeResult::Accepted);
             context.join.serve(stream, address, certificate).await;
-            drop(permit);
+            drop(slot);
         }
         (Some(Protocol::Tunnel), Some(certificate)) => {
             // Boxed: it outlives what the handshake needs.
-            Box::pin(session::serve(context, stream, certificate, address, || drop(permit))).await;
+            Box::pin(session::serve(context, stream, certificate, address, || drop(slot))).await;
         }
         // No protocol at all, or a tunnel without a certificate.
         _ => context.metrics.handshake(HandshakeResult::Failed),

@@ -1,6 +1,6 @@
 //! What the hub reports about its tunnels, without knowing where.
 
-use chandler_tunnel::TunnelId;
+use chandler_tunnel::TunnelKey;
 use jiff::Timestamp;
 
 /// A connection of an agent.
@@ -31,9 +31,9 @@ pub enum JoinReport {
 /// Receives reports. The calls do not block.
 pub trait Reporter: Send + Sync + 'static {
     /// The connections of a tunnel's agents to this hub have changed. `agents` are all of them.
-    fn agents_changed(&self, tunnel: TunnelId, agents: Vec<AgentRecord>);
+    fn agents_changed(&self, tunnel: TunnelKey, agents: Vec<AgentRecord>);
 
-    fn join(&self, tunnel: TunnelId, report: JoinReport);
+    fn join(&self, tunnel: TunnelKey, report: JoinReport);
 }
 
 /// Reports nothing.
@@ -41,7 +41,7 @@ pub trait Reporter: Send + Sync + 'static {
 pub struct NoReports;
 
 impl Reporter for NoReports {
-    fn agents_changed(&self, _: TunnelId, _: Vec<AgentRecord>) {}
+    fn agents_changed(&self, _: TunnelKey, _: Vec<AgentRecord>) {}
 
-    fn join(&self, _: TunnelId, _: JoinReport) {}
+    fn join(&self, _: TunnelKey, _: JoinReport) {}
 }

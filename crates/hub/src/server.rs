@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     agents::Agents,
     directory::DirectoryReceiver,
+    handshakes::HandshakeLimits,
     join::JoinEndpoint,
     keys_watch::KeysReceiver,
     metrics::Metrics,
@@ -61,6 +62,8 @@ pub struct HubOptions {
     pub drain_timeout: Duration,
     /// Windows, limits and times of connections to agents.
     pub settings: Settings,
+    /// Limits of the handshakes of agents.
+    pub handshakes: HandshakeLimits,
 }
 
 impl HubOptions {
@@ -72,6 +75,7 @@ impl HubOptions {
             buffer_limit: budget::DEFAULT_LIMIT,
             drain_timeout: Duration::from_secs(30),
             settings: Settings::tunnel(),
+            handshakes: HandshakeLimits::default(),
         }
     }
 
@@ -129,7 +133,7 @@ pub struct Hub {
 impl Hub {
     /// Binds the listeners and starts to serve.
     pub async fn start(options: HubOptions, inputs: Inputs) -> Result<Self, HubError> {
-        let HubOptions { addresses, peers, .. } = options.clone();
+        let HubOptions { addresses, peers, handshakes, .. } = options.clone();
         let (proxy_listener, proxy_address) = bind(addresses.proxy).await?;
         let (public_listener, public_address) = bind(addresses.public).await?;
         let (peer_listener, peer_address) = bind(addresses.peer).await?;
@@ -139,7 +143,7 @@ impl Hub {
         let mut tasks = JoinSet::new();
         tasks.spawn(context.revocations.clone().run());
         tasks.spawn(proxy::run(proxy_listener, context.clone(), proxy_stop.clone()));
-        tasks.spawn(public::run(public_listener, context.clone(), stop.clone()));
+        tasks.spawn(public::run(public_listener, handshakes, context.clone(), stop.clone()));
         tasks.spawn(peers::serve(peer_listener, context.clone(), stop));
         if let Some(options) = peers {
             let peers = context.peers.clone();

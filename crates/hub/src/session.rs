@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use chandler_tunnel::{
-    AgentConnection, CertificateFacts, HubEndpoint, JoinToken, OpenError, TunnelIdentity, TunnelKeys,
+    AgentConnection, CertificateFacts, HubEndpoint, JoinToken, OpenError, TunnelIdentity, TunnelKey,
+    TunnelKeys,
     join_message::{About, HubList},
     token::{TOKEN_LIFETIME, TOKEN_REFRESH},
 };
@@ -84,14 +85,14 @@ fn lifetime(validity: Duration, random: f64) -> Duration {
 }
 
 /// Returns the identity of a certificate that TLS has verified, and the token that revokes it. Returns `None` if it belongs to
-/// another installation, to an unknown tunnel or to another epoch.
+/// another installation, to an unknown tunnel, to another Cluster or to another epoch.
 fn identify(
     context: &Context,
     certificate: &CertificateFacts,
 ) -> Option<(TunnelIdentity, CancellationToken)> {
     let installation = context.keys.borrow().keys.installation;
     let identity = certificate.agent().ok().filter(|identity| identity.installation == installation)?;
-    let revoked = context.revocations.token(identity.tunnel, identity.epoch)?;
+    let revoked = context.revocations.token(identity.key(), identity.epoch)?;
     Some((identity, revoked))
 }
 
@@ -104,7 +105,7 @@ async fn send_config(context: &Context, connection: &AgentConnection, identity: 
     let mut directory = context.directory.clone();
     let mut sent: Option<Vec<HubAddress>> = None;
     loop {
-        let entry = directory.borrow_and_update().valid(identity.tunnel, identity.epoch).cloned();
+        let entry = directory.borrow_and_update().valid(identity.key(), identity.epoch).cloned();
         let mut again = TOKEN_REFRESH;
         if let Some(entry) = entry
             && sent.as_ref() != Some(&entry.hubs)
@@ -145,7 +146,8 @@ async fn send_hubs(
 fn hub_list(keys: &TunnelKeys, entry: &TunnelEntry, now: Timestamp) -> HubList {
     let own_token = || {
         let expires = now.saturating_add(TOKEN_LIFETIME).unwrap_or(now);
-        JoinToken { tunnel: entry.id, epoch: entry.epoch, expires }.sign(&keys.signing)
+        let TunnelKey { id, owner } = entry.key();
+        JoinToken { tunnel: id, owner, epoch: entry.epoch, expires }.sign(&keys.signing)
     };
     let endpoint = |hub: &HubAddress| {
         let is_own = hub.ca_bundle.trim() == keys.ca_bundle().trim();
@@ -190,7 +192,7 @@ mod tests {
         let addresses: Vec<_> = list.iter().map(|hub| hub.address.as_str()).collect();
         assert_eq!(addresses, ["own:443", "other:443"]);
         let token = JoinToken::verify(list[0].token.expose_secret(), &keys.signing, now).unwrap();
-        assert_eq!((token.tunnel, token.epoch), (entry.id, 2));
+        assert_eq!((token.tunnel, token.owner, token.epoch), (entry.id, entry.key().owner, 2));
         assert_eq!(list[1].token.expose_secret(), "v1.other");
     }
 

@@ -1,5 +1,6 @@
 //! TLS of connections to servers that users configure: repositories, registries and API servers of workload clusters.
 
+pub mod rule;
 mod verifier;
 
 use std::sync::{Arc, LazyLock};

@@ -6,7 +6,6 @@ use std::{sync::Arc, time::Duration};
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
-        WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
@@ -16,12 +15,17 @@ use rustls::{
 };
 use x509_parser::parse_x509_certificate;
 
-use crate::TlsError;
+use crate::{
+    TlsError,
+    rule::{CertificateRule, Presented, RuleVerifier, Verdict},
+};
 
 /// Verifies that a certificate is a trust anchor or issued by one, valid now, and valid for the server's name.
+pub type AnchorVerifier = RuleVerifier<Anchors>;
+
+/// The certificates that a server may use although they are certificate authorities.
 #[derive(Debug)]
-pub struct AnchorVerifier {
-    chains: Arc<WebPkiServerVerifier>,
+pub struct Anchors {
     configured: Vec<CertificateDer<'static>>,
     system: &'static [CertificateDer<'static>],
 }
@@ -34,52 +38,21 @@ impl AnchorVerifier {
         system: &'static [CertificateDer<'static>],
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, TlsError> {
-        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|_| TlsError::Unusable)?;
-        Ok(Self { chains, configured, system })
+        let anchors = Anchors { configured, system };
+        Self::with_rule(roots, provider, anchors).map_err(|_| TlsError::Unusable)
     }
+}
 
-    fn is_anchor(&self, certificate: &CertificateDer<'_>) -> bool {
+impl Anchors {
+    fn contain(&self, certificate: &CertificateDer<'_>) -> bool {
         self.configured.iter().chain(self.system).any(|anchor| anchor.as_ref() == certificate.as_ref())
     }
 }
 
-impl ServerCertVerifier for AnchorVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if self.is_anchor(end_entity) {
-            return verify_anchor(end_entity, server_name, now);
-        }
-        self.chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
+impl CertificateRule for Anchors {
+    fn verify(&self, presented: Presented<'_>, by_chain: impl FnOnce() -> Verdict) -> Verdict {
+        let Presented { certificate, server_name, now } = presented;
+        if self.contain(certificate) { verify_anchor(certificate, server_name, now) } else { by_chain() }
     }
 }
 

@@ -13,6 +13,8 @@ pub const DEFAULT_TARGET: &str = "127.0.0.1:6443";
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/chandler-agent";
 /// How many connections an agent keeps to each hub.
 pub const DEFAULT_CONNECTIONS: u32 = 2;
+/// The largest number of hubs in a list that arrives through the tunnel. ClusterTunnels have at most as many.
+pub const MAX_HUBS: usize = 8;
 
 /// A configuration that cannot be read or written. The messages contain nothing of its content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

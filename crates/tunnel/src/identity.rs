@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use crate::random::{RandomError, from_hex, random_bytes, to_hex};
@@ -20,19 +21,12 @@ pub enum IdentityError {
     InvalidUri,
 }
 
-macro_rules! random_id {
+macro_rules! hex_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name([u8; 16]);
-
-        impl $name {
-            /// Generates a random id.
-            pub fn random() -> Result<Self, RandomError> {
-                random_bytes().map(Self)
-            }
-        }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -70,6 +64,22 @@ macro_rules! random_id {
     };
 }
 
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        hex_id! {
+            $(#[$doc])*
+            $name
+        }
+
+        impl $name {
+            /// Generates a random id.
+            pub fn random() -> Result<Self, RandomError> {
+                random_bytes().map(Self)
+            }
+        }
+    };
+}
+
 random_id! {
     /// The id of a tunnel: random, and never changed, because UIDs change when clusters move.
     TunnelId
@@ -80,13 +90,45 @@ random_id! {
     Installation
 }
 
-/// What the certificate of an agent says: one tunnel of one installation, in one epoch.
+hex_id! {
+    /// The Cluster that a tunnel was created for, as a digest of its namespace and name. A move changes neither, so another
+    /// installation computes the same.
+    TunnelOwner
+}
+
+impl TunnelOwner {
+    /// Returns the owner of a Cluster's tunnel: the first 16 bytes of the SHA-256 of `<namespace>/<cluster>`.
+    pub fn of(namespace: &str, cluster: &str) -> Self {
+        // A namespace contains no slash, so no two Clusters have the same text.
+        let hash = digest(&SHA256, format!("{namespace}/{cluster}").as_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.as_ref()[..16]);
+        Self(bytes)
+    }
+}
+
+/// The tunnel of one Cluster. The id alone does not say whose it is: users can create a ClusterTunnel with the id of another one
+/// that was deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TunnelKey {
+    pub id: TunnelId,
+    pub owner: TunnelOwner,
+}
+
+/// What the certificate of an agent says: the tunnel of one Cluster at one installation, in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunnelIdentity {
     pub installation: Installation,
     pub tunnel: TunnelId,
+    pub owner: TunnelOwner,
     /// Certificates and tokens of earlier epochs are revoked.
     pub epoch: u32,
+}
+
+impl TunnelIdentity {
+    pub fn key(&self) -> TunnelKey {
+        TunnelKey { id: self.tunnel, owner: self.owner }
+    }
 }
 
 /// The identity in a certificate.
@@ -100,8 +142,8 @@ impl CertificateIdentity {
     /// Returns the URI for the subject alternative names of the certificate.
     pub fn to_uri(&self) -> String {
         match self {
-            Self::Agent(TunnelIdentity { installation, tunnel, epoch }) => {
-                format!("{SCHEME}{installation}/{tunnel}/{epoch}")
+            Self::Agent(TunnelIdentity { installation, tunnel, owner, epoch }) => {
+                format!("{SCHEME}{installation}/{tunnel}/{owner}/{epoch}")
             }
             Self::Hub(installation) => format!("{SCHEME}{installation}/{HUB}"),
         }
@@ -113,9 +155,10 @@ impl CertificateIdentity {
         let parts: Vec<_> = path.split('/').collect();
         let identity = match parts[..] {
             [installation, HUB] => Self::Hub(installation.parse()?),
-            [installation, tunnel, epoch] => Self::Agent(TunnelIdentity {
+            [installation, tunnel, owner, epoch] => Self::Agent(TunnelIdentity {
                 installation: installation.parse()?,
                 tunnel: tunnel.parse()?,
+                owner: owner.parse()?,
                 epoch: epoch.parse().map_err(|_| IdentityError::InvalidUri)?,
             }),
             _ => return Err(IdentityError::InvalidUri),
@@ -130,13 +173,16 @@ mod tests {
 
     const INSTALLATION: &str = "000102030405060708090a0b0c0d0e0f";
     const TUNNEL: &str = "f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff";
+    const OWNER: &str = "101112131415161718191a1b1c1d1e1f";
 
     #[test]
     fn identities_are_read_back_from_their_uri() {
         let installation = INSTALLATION.parse().unwrap();
-        let agent = TunnelIdentity { installation, tunnel: TUNNEL.parse().unwrap(), epoch: 7 };
+        let (tunnel, owner) = (TUNNEL.parse().unwrap(), OWNER.parse().unwrap());
+        let agent = TunnelIdentity { installation, tunnel, owner, epoch: 7 };
+        assert_eq!(agent.key(), TunnelKey { id: tunnel, owner });
         for (identity, uri) in [
-            (CertificateIdentity::Agent(agent), format!("chandler://{INSTALLATION}/{TUNNEL}/7")),
+            (CertificateIdentity::Agent(agent), format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/7")),
             (CertificateIdentity::Hub(installation), format!("chandler://{INSTALLATION}/hub")),
         ] {
             assert_eq!(identity.to_uri(), uri);
@@ -149,18 +195,32 @@ mod tests {
         for uri in [
             String::new(),
             "chandler://".to_owned(),
-            format!("https://{INSTALLATION}/{TUNNEL}/7"),
+            format!("https://{INSTALLATION}/{TUNNEL}/{OWNER}/7"),
             format!("chandler://{INSTALLATION}/{TUNNEL}"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/07"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/+7"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/-1"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/4294967296"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/7/"),
-            format!("chandler://{INSTALLATION}/{TUNNEL}/7?x"),
-            format!("chandler://{INSTALLATION}/{}/7", TUNNEL.to_uppercase()),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/7"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}//7"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/07"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/+7"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/-1"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/4294967296"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/7/"),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{OWNER}/7?x"),
+            format!("chandler://{INSTALLATION}/{}/{OWNER}/7", TUNNEL.to_uppercase()),
+            format!("chandler://{INSTALLATION}/{TUNNEL}/{}/7", OWNER.replace('a', "A")),
             format!("chandler://{INSTALLATION}/hub/"),
         ] {
             assert!(CertificateIdentity::from_uri(&uri).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_the_digest_of_namespace_and_cluster() {
+        // printf fleet/blue | sha256sum
+        let owner = TunnelOwner::of("fleet", "blue");
+        assert_eq!(owner.to_string(), "710a98e72581bfc484e4f131b9291874");
+        for (namespace, cluster) in [("fleet", "red"), ("other", "blue"), ("blue", "fleet"), ("fleet", "")] {
+            assert_ne!(TunnelOwner::of(namespace, cluster), owner, "{namespace}/{cluster}");
         }
     }
 

@@ -25,7 +25,7 @@ pub use crate::{
     agent_config::{AgentConfig, HubEndpoint},
     authority::{CertificateAuthority, CertificateFacts},
     budget::Budget,
-    identity::{CertificateIdentity, Installation, TunnelId, TunnelIdentity},
+    identity::{CertificateIdentity, Installation, TunnelId, TunnelIdentity, TunnelKey, TunnelOwner},
     keys::{HubNames, TunnelKeys},
     pump::{Pump, PumpError, Traffic},
     random::RandomError,

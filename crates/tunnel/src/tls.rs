@@ -15,8 +15,8 @@ use rustls::{
 };
 use secrecy::{ExposeSecret as _, SecretString};
 
-use self::pinned::PinnedVerifier;
 pub use self::pinned::UntrustedIssuer;
+use self::pinned::{NameIssuer, PinnedVerifier};
 use crate::{
     authority::{AuthorityError, CertificateAndKey, CertificateFacts},
     keys::{TunnelKeys, host_of},
@@ -139,7 +139,8 @@ fn client_config(
     protocol: Protocol,
 ) -> Result<ClientConfig, TlsError> {
     let provider = provider();
-    let verifier = PinnedVerifier::new(roots(ca_bundle)?, provider.clone())?;
+    let verifier = PinnedVerifier::with_rule(roots(ca_bundle)?, provider.clone(), NameIssuer)
+        .map_err(|_| TlsError::InvalidAuthority)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Unusable)?

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 
 use crate::{
-    identity::TunnelId,
+    identity::{TunnelId, TunnelKey, TunnelOwner},
     signing::{Purpose, SigningKey},
 };
 
@@ -32,13 +32,19 @@ pub enum TokenError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinToken {
     pub tunnel: TunnelId,
+    /// The Cluster whose tunnel it is: the token is useless to another Cluster's with the same id.
+    pub owner: TunnelOwner,
     pub epoch: u32,
     /// In whole seconds.
     pub expires: Timestamp,
 }
 
 impl JoinToken {
-    /// Returns the signed token: `v1.<tunnel id>.<epoch>.<expiry>.<signature>`.
+    pub fn key(&self) -> TunnelKey {
+        TunnelKey { id: self.tunnel, owner: self.owner }
+    }
+
+    /// Returns the signed token: `v1.<tunnel id>.<owner>.<epoch>.<expiry>.<signature>`.
     pub fn sign(&self, key: &SigningKey) -> SecretString {
         let payload = self.payload();
         let signature = key.sign(Purpose::Join, &payload);
@@ -67,18 +73,20 @@ impl JoinToken {
     }
 
     fn payload(&self) -> String {
-        format!("{VERSION}.{}.{}.{}", self.tunnel, self.epoch, self.expires.as_second())
+        let Self { tunnel, owner, epoch, expires } = self;
+        format!("{VERSION}.{tunnel}.{owner}.{epoch}.{}", expires.as_second())
     }
 
     fn parse(text: &str) -> Result<(Self, &str, &str), TokenError> {
         let (payload, signature) = text.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let parts: Vec<_> = payload.split('.').collect();
-        let [VERSION, tunnel, epoch, expires] = parts[..] else {
+        let [VERSION, tunnel, owner, epoch, expires] = parts[..] else {
             return Err(TokenError::Malformed);
         };
         let seconds = expires.parse().map_err(|_| TokenError::Malformed)?;
         let token = Self {
             tunnel: tunnel.parse().map_err(|_| TokenError::Malformed)?,
+            owner: owner.parse().map_err(|_| TokenError::Malformed)?,
             epoch: epoch.parse().map_err(|_| TokenError::Malformed)?,
             expires: Timestamp::from_second(seconds).map_err(|_| TokenError::Malformed)?,
         };
@@ -97,7 +105,8 @@ mod tests {
     }
 
     fn token() -> JoinToken {
-        JoinToken { tunnel: TunnelId::random().unwrap(), epoch: 3, expires: at(2_000_000_000) }
+        let (tunnel, owner) = (TunnelId::random().unwrap(), TunnelOwner::of("fleet", "blue"));
+        JoinToken { tunnel, owner, epoch: 3, expires: at(2_000_000_000) }
     }
 
     #[test]
@@ -131,6 +140,7 @@ mod tests {
         let other = TunnelId::random().unwrap().to_string();
         for changed in [
             text.replace(&token.tunnel.to_string(), &other),
+            text.replace(&token.owner.to_string(), &TunnelOwner::of("other", "blue").to_string()),
             text.replace(".3.", ".4."),
             text.replace("2000000000", "2000000001"),
         ] {
@@ -143,8 +153,9 @@ mod tests {
             text.replace("v1.", "v2."),
             text.replace(".3.", ".03."),
             text.replace(".3.", ".+3."),
+            text.replace(&format!(".{}.", token.owner), "."),
             format!("{text}.x"),
-            "v1....".to_owned(),
+            "v1.....".to_owned(),
         ] {
             assert_eq!(JoinToken::verify(&malformed, &key, at(0)), Err(TokenError::Malformed), "{malformed}");
         }

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | hub → agent: `CONNECT apiserver` | 200 after the agent has dialed its target, 502 with a text if it cannot |
 //! | hub → agent: `GET /about`, header `chandler-hub` with the id of the replica | [`crate::join_message::About`] |
-//! | hub → agent: `PUT /config` with [`crate::join_message::HubList`] | 204, or 500 with a text |
+//! | hub → agent: `PUT /config` with [`crate::join_message::HubList`] | 204, or 408 or 500 with a text |
 //! | hub → agent: `POST /drain` | 204, then GOAWAY: the agent connects again, and the open streams end on their own |
-//! | hub → hub: `CONNECT <tunnel id>`, header `chandler-hop: 1` | 200, or the status of the hub with a text |
+//! | hub → hub: `CONNECT <tunnel id>.<owner>.<epoch>`, header `chandler-hop: 1` | 200, or the status of the hub with a text |
 //! | hub → hub: `GET /about` | the id of the replica |
 //!
 //! Everything else is answered with 404.

@@ -73,6 +73,8 @@
 - --keys-dir=/etc/chandler-tunnel
 - --peers=chandler-hub-peers.{{ .Release.Namespace }}.svc:8134
 - --metrics-address=0.0.0.0:8081
+- --buffer-limit={{ int .Values.tunnel.bufferLimit }}
+- --drain-seconds={{ int .Values.tunnel.drainSeconds }}
 - --log-level={{ .Values.logLevel }}
 - --log-format={{ .Values.logFormat }}
 {{- end }}

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use semver::Version;
 
 use crate::command::{command, output};
@@ -13,7 +13,9 @@ use crate::command::{command, output};
 /// Files outside `deploy/chart` that are part of the chart. Tests and commands read them from `deploy`.
 const FILES: [&str; 2] = ["deploy/crds.yaml", "deploy/rbac.yaml"];
 const NAMESPACE: &str = "chandler-system";
-const REPOSITORY: &str = "  repository: chandler.dev/chandler\n";
+/// The lines of values.yaml that a release replaces.
+const REPOSITORY: &str = "\n  repository: chandler.dev/chandler\n";
+const AGENT_REPOSITORY: &str = "\n    repository: chandler.dev/chandler-agent\n";
 
 /// A packaged chart.
 pub struct Chart<'a> {
@@ -66,10 +68,20 @@ fn assemble(root: &Path, folder: &Path, image: Option<&str>) -> Result<()> {
     if let Some(image) = image {
         let values = folder.join("values.yaml");
         let text = fs::read_to_string(&values)?;
-        anyhow::ensure!(text.contains(REPOSITORY), "values.yaml no longer has the line `{REPOSITORY}`");
-        fs::write(&values, text.replace(REPOSITORY, &format!("  repository: {image}\n")))?;
+        fs::write(&values, with_image(&text, image)?)?;
     }
     Ok(())
+}
+
+/// Returns the values with the repositories of a release: `image`, and `image` with a suffix for the agent.
+fn with_image(values: &str, image: &str) -> Result<String> {
+    let mut values = values.to_owned();
+    for (line, repository) in [(REPOSITORY, image.to_owned()), (AGENT_REPOSITORY, format!("{image}-agent"))] {
+        ensure!(values.contains(line), "values.yaml no longer has the line `{}`", line.trim());
+        let (indented, _) = line.split_once(": ").context("a value has a name")?;
+        values = values.replace(line, &format!("{indented}: {repository}\n"));
+    }
+    Ok(values)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -84,4 +96,25 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_names_its_own_images() -> Result<()> {
+        let values =
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/values.yaml"))?;
+        let released = with_image(&values, "registry.example/team/chandler")?;
+        for line in [
+            "  repository: registry.example/team/chandler",
+            "    repository: registry.example/team/chandler-agent",
+        ] {
+            assert!(released.lines().any(|found| found == line), "{line}");
+        }
+        assert!(!released.contains("repository: chandler.dev"));
+        assert!(with_image("image: {}\n", "registry.example/chandler").is_err());
+        Ok(())
+    }
 }

@@ -40,7 +40,11 @@ struct RunningAgent {
 
 impl RunningAgent {
     fn start(config: AgentConfig) -> Self {
-        let agent = Agent::new(Settings::new(config).unwrap()).unwrap();
+        Self::start_with(Settings::new(config).unwrap())
+    }
+
+    fn start_with(settings: Settings) -> Self {
+        let agent = Agent::new(settings).unwrap();
         let stop = CancellationToken::new();
         let task = AbortOnDropHandle::new(tokio::spawn(agent.run(stop.clone())));
         Self { stop: stop.drop_guard(), task }
@@ -182,16 +186,27 @@ async fn a_new_list_of_hubs_is_stored_and_followed() {
     let old = first.connected().await.connection;
     let stored = site.state().join("hubs.json");
 
-    old.send_config(&HubList { hubs: vec![second.endpoint(1)] }).await.unwrap();
+    old.send_config(&HubList { hubs: vec![first.endpoint(1)] }).await.unwrap();
     assert!(!stored.exists(), "an older list is ignored");
     let empty = old.send_config(&HubList { hubs: Vec::new() }).await.unwrap_err().to_string();
     assert!(empty.contains("no hub"), "{empty}");
     let broken = HubEndpoint { ca_bundle: "garbage".to_owned(), ..second.endpoint(3) };
     assert!(old.send_config(&HubList { hubs: vec![broken] }).await.is_err());
+    let away = old.send_config(&HubList { hubs: vec![second.endpoint(3)] }).await.unwrap_err().to_string();
+    assert!(away.contains("that sends it"), "{away}");
+    let years = HubList { hubs: vec![first.endpoint(24 * 365)] };
+    let years = old.send_config(&years).await.unwrap_err().to_string();
+    assert!(years.contains("valid until"), "{years}");
+    assert!(!stored.exists(), "lists that are refused are not stored");
 
-    old.send_config(&HubList { hubs: vec![second.endpoint(3)] }).await.unwrap();
+    // A move is prepared, then the other installation removes the first from its list.
+    old.send_config(&HubList { hubs: vec![first.endpoint(3), second.endpoint(3)] }).await.unwrap();
     assert_eq!(mode(&stored), 0o600);
-    echo(&second.connected().await.connection).await;
+    let new = second.connected().await.connection;
+    echo(&new).await;
+    echo(&old).await;
+    new.send_config(&HubList { hubs: vec![second.endpoint(4)] }).await.unwrap();
+    echo(&new).await;
     timeout(LIMIT, old.closed()).await.expect("the agent stays at a hub that is no longer in the list");
     assert_eq!((first.joins(), second.joins()), (vec![Join::Token], vec![Join::Token]));
     for hub in [&first, &second] {
@@ -209,13 +224,36 @@ async fn old_connections_stay_until_there_is_a_new_one() {
     let (first, second) = (TestHub::start(tunnel).await, TestHub::start(tunnel).await);
     let _agent = RunningAgent::start(site.config(tunnel, vec![first.endpoint(1)]));
     let old = first.connected().await.connection;
-    let unreachable = HubEndpoint { address: "127.0.0.1:1".to_owned(), ..second.endpoint(2) };
-    old.send_config(&HubList { hubs: vec![unreachable] }).await.unwrap();
+    let unreachable = HubEndpoint { address: "127.0.0.1:1".to_owned(), ..first.endpoint(2) };
+    old.send_config(&HubList { hubs: vec![unreachable.clone()] }).await.unwrap();
     echo(&old).await;
     // The connection is still there to fix the mistake.
-    old.send_config(&HubList { hubs: vec![second.endpoint(3)] }).await.unwrap();
+    let unreachable = HubEndpoint { token: first.endpoint(3).token, ..unreachable };
+    old.send_config(&HubList { hubs: vec![unreachable, second.endpoint(3)] }).await.unwrap();
     echo(&second.connected().await.connection).await;
     timeout(LIMIT, old.closed()).await.expect("the agent stays at a hub that is no longer in the list");
+}
+
+#[tokio::test]
+async fn the_hubs_of_the_file_are_tried_again() {
+    let (site, tunnel) = (Site::start().await, TunnelId::random().unwrap());
+    let hub = TestHub::start(tunnel).await;
+    let config = site.config(tunnel, vec![hub.endpoint(1)]);
+    let agent = RunningAgent::start(config.clone());
+    let old = hub.connected().await.connection;
+    // A hub that was stolen has sent its agents to an address that is gone now.
+    let gone = HubEndpoint { address: "127.0.0.1:1".to_owned(), ..hub.endpoint(2) };
+    old.send_config(&HubList { hubs: vec![gone] }).await.unwrap();
+    agent.stop().await;
+
+    let mut settings = Settings::new(config).unwrap();
+    assert_eq!(settings.config.hubs[0].address, "127.0.0.1:1", "the stored list is newer");
+    settings.fallback_after = Duration::from_millis(100);
+    let _agent = RunningAgent::start_with(settings);
+    let new = hub.connected().await.connection;
+    echo(&new).await;
+    new.send_config(&HubList { hubs: vec![hub.endpoint(3)] }).await.unwrap();
+    echo(&new).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::{
 
 use chandler_tunnel::{
     AgentConnection, CertificateFacts, HubEndpoint, HubNames, JoinToken, Settings, TunnelId, TunnelIdentity,
-    TunnelKeys,
+    TunnelKeys, TunnelOwner,
     join_message::{About, JoinRefusal, JoinRequest, JoinResponse},
     tls::{Protocol, peer_certificate, public_server_config},
 };
@@ -30,6 +30,11 @@ use tokio_util::task::AbortOnDropHandle;
 /// Everything that is awaited happens much sooner.
 pub const LIMIT: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
+
+/// Returns the Cluster of every tunnel.
+fn owner() -> TunnelOwner {
+    TunnelOwner::of("fleet", "site")
+}
 
 /// How an agent has joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +104,7 @@ impl TestHub {
         let expires = Timestamp::now() + Duration::from_hours(hours);
         let token = JoinToken {
             tunnel: self.shared.tunnel,
+            owner: owner(),
             epoch: self.shared.epoch.load(Ordering::Relaxed),
             expires: Timestamp::from_second(expires.as_second()).unwrap(),
         };
@@ -168,19 +174,19 @@ async fn join(
     let (proven, kind, signed) = match (&request.token, certificate) {
         (Some(token), None) => {
             let token = JoinToken::verify(token.expose_secret(), &shared.keys.signing, now);
-            let token = token.map(|token| (token.tunnel, token.epoch));
+            let token = token.map(|token| (token.tunnel, token.owner, token.epoch));
             (token.map_err(|error| error.to_string()), Join::Token, now - shared.certificate_age)
         }
         (None, Some(certificate)) => {
             let identity = certificate.agent().unwrap();
-            (Ok((identity.tunnel, identity.epoch)), Join::Renewal, now)
+            (Ok((identity.tunnel, identity.owner, identity.epoch)), Join::Renewal, now)
         }
         other => panic!("a join has a token or a certificate: {other:?}"),
     };
     let (status, body) = match proven {
-        Ok(proven) if proven == (shared.tunnel, epoch) => {
-            let identity =
-                TunnelIdentity { installation: shared.keys.installation, tunnel: shared.tunnel, epoch };
+        Ok(proven) if proven == (shared.tunnel, owner(), epoch) => {
+            let (installation, tunnel) = (shared.keys.installation, shared.tunnel);
+            let identity = TunnelIdentity { installation, tunnel, owner: owner(), epoch };
             let certificate = shared.keys.authority.sign_agent(&request.csr, identity, signed).unwrap();
             shared.joins.lock().unwrap().push(kind);
             ("200 OK", serde_json::to_string(&JoinResponse { certificate })?)

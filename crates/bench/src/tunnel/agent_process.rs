@@ -12,7 +12,7 @@ use chandler_sandbox::{
     process::{Child, Spec},
 };
 use chandler_tunnel::{
-    AgentConfig, HubEndpoint, JoinToken, TunnelId, TunnelKeys, agent_config::DEFAULT_CONNECTIONS,
+    AgentConfig, HubEndpoint, JoinToken, TunnelKey, TunnelKeys, agent_config::DEFAULT_CONNECTIONS,
     token::TOKEN_LIFETIME,
 };
 use jiff::Timestamp;
@@ -21,23 +21,24 @@ use secrecy::ExposeSecret as _;
 use super::hub_process::EPOCH;
 
 /// Returns the entry of a hub in the configuration of an agent.
-pub fn endpoint(keys: &TunnelKeys, tunnel: TunnelId, hub: SocketAddr) -> Result<HubEndpoint> {
+pub fn endpoint(keys: &TunnelKeys, tunnel: TunnelKey, hub: SocketAddr) -> Result<HubEndpoint> {
     let expires = Timestamp::from_second((Timestamp::now() + TOKEN_LIFETIME).as_second())?;
-    let token = JoinToken { tunnel, epoch: EPOCH, expires }.sign(&keys.signing);
+    let TunnelKey { id, owner } = tunnel;
+    let token = JoinToken { tunnel: id, owner, epoch: EPOCH, expires }.sign(&keys.signing);
     Ok(HubEndpoint { address: hub.to_string(), ca_bundle: keys.ca_bundle().to_owned(), token })
 }
 
 /// Returns the configuration of an agent with its files in `state_dir`.
 pub fn config(
     keys: &TunnelKeys,
-    tunnel: TunnelId,
+    tunnel: TunnelKey,
     hub: SocketAddr,
     target: SocketAddr,
     state_dir: PathBuf,
 ) -> Result<AgentConfig> {
     Ok(AgentConfig {
         installation: keys.installation,
-        tunnel,
+        tunnel: tunnel.id,
         hubs: vec![endpoint(keys, tunnel, hub)?],
         target: target.to_string(),
         proxy: None,

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use chandler_agent::{Agent, Settings, Status};
 use chandler_sandbox::{plane::free_port, process::Child, progress::ProgressReporter};
 use chandler_tunnel::{
-    AgentConfig, HubNames, TunnelId, TunnelIdentity, TunnelKeys,
+    AgentConfig, HubNames, TunnelId, TunnelIdentity, TunnelKey, TunnelKeys,
     authority::{certificate_request, generate_key_pem},
 };
 use jiff::Timestamp;
@@ -121,9 +121,9 @@ impl Fleet {
         let (mut statuses, mut tasks) = (Vec::new(), Vec::new());
         for tunnel in tunnels {
             let state_dir = dir.join("agents").join(&tunnel.cluster);
-            write_state(&state_dir, keys, tunnel.id)?;
+            write_state(&state_dir, keys, tunnel.key())?;
             // No stream is opened, so the target does not matter.
-            let config = agent_process::config(keys, tunnel.id, hub, hub, state_dir)?;
+            let config = agent_process::config(keys, tunnel.key(), hub, hub, state_dir)?;
             let config = AgentConfig { connections: size.connections_per_agent, ..config };
             let agent = Agent::new(Settings::new(config)?)?;
             statuses.push(agent.status());
@@ -168,8 +168,9 @@ async fn back(mut status: watch::Receiver<Status>, lost: Instant) -> Result<Dura
 }
 
 /// Writes what an agent has after it has joined.
-fn write_state(dir: &Path, keys: &TunnelKeys, tunnel: TunnelId) -> Result<()> {
-    let identity = TunnelIdentity { installation: keys.installation, tunnel, epoch: EPOCH };
+fn write_state(dir: &Path, keys: &TunnelKeys, tunnel: TunnelKey) -> Result<()> {
+    let TunnelKey { id, owner } = tunnel;
+    let identity = TunnelIdentity { installation: keys.installation, tunnel: id, owner, epoch: EPOCH };
     let key = generate_key_pem()?;
     let certificate = keys.authority.sign_agent(&certificate_request(&key)?, identity, Timestamp::now())?;
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;

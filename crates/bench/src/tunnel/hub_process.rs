@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_hub::{Addresses, Directory, Hub, HubKeys, HubOptions, Inputs, Metrics, NoReports, TunnelEntry};
 use chandler_sandbox::process::{Child, Spec};
-use chandler_tunnel::{TunnelId, TunnelKeys, proxy_credentials::ProxyScope};
+use chandler_tunnel::{TunnelId, TunnelKey, TunnelKeys, TunnelOwner, proxy_credentials::ProxyScope};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -39,6 +39,11 @@ pub struct BenchTunnel {
 }
 
 impl BenchTunnel {
+    /// Returns the id together with the cluster, as the certificates of agents contain it.
+    pub fn key(&self) -> TunnelKey {
+        TunnelKey { id: self.id, owner: TunnelOwner::of(NAMESPACE, &self.cluster) }
+    }
+
     /// Returns the value of `Proxy-Authorization` for this tunnel.
     pub fn authorization(&self, keys: &TunnelKeys) -> String {
         let scope =

@@ -59,7 +59,7 @@ impl TunneledSite {
         let files = HubFiles::write(&dir.join("hub"), &keys, std::slice::from_ref(&tunnel), proxy, public)?;
         let hub = files.start(Some(network.hub.name()))?;
         let config =
-            agent_process::config(&keys, tunnel.id, link.hub, target.address, dir.join("agent/state"))?;
+            agent_process::config(&keys, tunnel.key(), link.hub, target.address, dir.join("agent/state"))?;
         let agent = agent_process::start(agent, &config, &dir.join("agent"), &network.site)?;
         let client = |way| Client { namespace: network.hub.name().to_owned(), way };
         let direct = client(Way::Direct(link.target));

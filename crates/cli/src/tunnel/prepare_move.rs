@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use chandler_api::tunnel::{ClusterTunnel, TunnelHub};
-use chandler_tunnel::{JoinToken, TunnelId, TunnelKeys, keys::KEYS_SECRET, token::TOKEN_LIFETIME};
+use chandler_tunnel::{
+    JoinToken, TunnelId, TunnelKeys, TunnelOwner, keys::KEYS_SECRET, token::TOKEN_LIFETIME,
+};
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -72,11 +74,13 @@ async fn read_keys(client: &Client, namespace: &str) -> Result<TunnelKeys> {
     TunnelKeys::from_files(&files).with_context(|| format!("reading Secret {namespace}/{KEYS_SECRET}"))
 }
 
-/// Returns the patch that adds the hubs. The token is for this tunnel and epoch, which the move does not change.
+/// Returns the patch that adds the hubs. The token is for this tunnel, Cluster and epoch, which the move does not change.
 fn patch(tunnel: &ClusterTunnel, keys: &TunnelKeys, hubs: &[String], now: Timestamp) -> Result<Value> {
     let id = tunnel.spec.id.parse::<TunnelId>().context("reading the id of the ClusterTunnel")?;
     let expires = now.checked_add(TOKEN_LIFETIME).context("computing when the token expires")?;
-    let token = JoinToken { tunnel: id, epoch: tunnel.spec.epoch, expires }.sign(&keys.signing);
+    let namespace = tunnel.namespace().context("reading the namespace of the ClusterTunnel")?;
+    let owner = TunnelOwner::of(&namespace, &tunnel.spec.cluster_name);
+    let token = JoinToken { tunnel: id, owner, epoch: tunnel.spec.epoch, expires }.sign(&keys.signing);
     let kept = tunnel.spec.hubs.iter().filter(|hub| !hubs.contains(&hub.address)).cloned();
     let added = hubs.iter().map(|address| TunnelHub {
         address: address.clone(),
@@ -110,6 +114,7 @@ mod tests {
             let token = after.spec.hubs[1].token.clone().unwrap();
             let token = JoinToken::verify(&token, &keys.signing, later).unwrap();
             assert_eq!((token.tunnel.to_string(), token.epoch), (before.spec.id.clone(), 1));
+            assert_eq!(token.owner, TunnelOwner::of(&before.namespace().unwrap(), "blue"));
         }
     }
 }

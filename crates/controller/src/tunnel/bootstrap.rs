@@ -12,7 +12,7 @@ use chandler_core::{
     naming::label_value,
     tunnel::{AGENT_STATE_DIR, SecretOwner, TunnelProblem, agent_pod, secret_owner},
 };
-use chandler_tunnel::{AgentConfig, HubEndpoint, JoinToken, TunnelId, TunnelKeys, token::TOKEN_LIFETIME};
+use chandler_tunnel::{AgentConfig, HubEndpoint, JoinToken, TunnelKey, TunnelKeys, token::TOKEN_LIFETIME};
 use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
@@ -22,7 +22,7 @@ use kube::{
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 
-use super::{TunnelContext, tunnel_id};
+use super::{TunnelContext, tunnel_key};
 use crate::{ManagementError, ReconcileError, status};
 
 /// The files of the agent, by key of the Secret.
@@ -119,12 +119,13 @@ fn files(
     existing: Option<&Files>,
     now: Timestamp,
 ) -> Result<Files, ReconcileError> {
-    let id = tunnel_id(tunnel)?;
-    let token = existing.and_then(|files| kept_token(tunnel, id, keys, files, now)).unwrap_or_else(|| {
+    let key = tunnel_key(tunnel)?;
+    let token = existing.and_then(|files| kept_token(tunnel, key, keys, files, now)).unwrap_or_else(|| {
         let expires = now.checked_add(TOKEN_LIFETIME).unwrap_or(now);
-        JoinToken { tunnel: id, epoch: tunnel.spec.epoch, expires }.sign(&keys.signing)
+        let TunnelKey { id, owner } = key;
+        JoinToken { tunnel: id, owner, epoch: tunnel.spec.epoch, expires }.sign(&keys.signing)
     });
-    let config = agent_config(tunnel, id, keys, &token);
+    let config = agent_config(tunnel, key, keys, &token);
     let config = config.to_yaml().map_err(|error| ReconcileError::InvalidTunnel(error.to_string()))?;
     let config = ByteString(config.expose_secret().as_bytes().to_vec());
     let pod = ByteString(agent_pod(image).into_bytes());
@@ -133,7 +134,7 @@ fn files(
 
 fn kept_token(
     tunnel: &ClusterTunnel,
-    id: TunnelId,
+    key: TunnelKey,
     keys: &TunnelKeys,
     files: &Files,
     now: Timestamp,
@@ -144,7 +145,7 @@ fn kept_token(
         // A token of another installation is not signed by these keys.
         let verified = JoinToken::verify(token.expose_secret(), &keys.signing, now);
         verified.is_ok_and(|verified| {
-            verified.tunnel == id && verified.epoch == tunnel.spec.epoch && verified.is_fresh(now)
+            verified.key() == key && verified.epoch == tunnel.spec.epoch && verified.is_fresh(now)
         })
     })
 }
@@ -152,7 +153,7 @@ fn kept_token(
 /// Returns the configuration of the agent: the own hubs with this token, and the hubs of other installations that have one.
 fn agent_config(
     tunnel: &ClusterTunnel,
-    id: TunnelId,
+    key: TunnelKey,
     keys: &TunnelKeys,
     token: &SecretString,
 ) -> AgentConfig {
@@ -164,7 +165,7 @@ fn agent_config(
     });
     AgentConfig {
         installation: keys.installation,
-        tunnel: id,
+        tunnel: key.id,
         hubs: hubs.collect(),
         target: tunnel.spec.target.clone(),
         proxy: tunnel.spec.proxy.clone().map(SecretString::from),
@@ -179,7 +180,7 @@ mod tests {
         identity::ClusterKey,
         tunnel::{OwnHubs, new_tunnel, owner_of},
     };
-    use chandler_tunnel::{HubNames, token::TOKEN_REFRESH};
+    use chandler_tunnel::{HubNames, TunnelOwner, token::TOKEN_REFRESH};
 
     use super::*;
 
@@ -221,6 +222,11 @@ mod tests {
         let token = config(&again(&revoked, &keys, "agent:1", hour)).hubs[0].token.clone();
         let token = JoinToken::verify(token.expose_secret(), &keys.signing, now()).unwrap();
         assert_eq!(token.epoch, 2);
+        let mut renamed = tunnel.clone();
+        renamed.metadata.namespace = Some("other".to_owned());
+        let token = config(&again(&renamed, &keys, "agent:1", hour)).hubs[0].token.clone();
+        let token = JoinToken::verify(token.expose_secret(), &keys.signing, now()).unwrap();
+        assert_eq!(token.owner, TunnelOwner::of("other", "blue"), "a token is for one Cluster");
         let mut proxied = tunnel.clone();
         proxied.spec.proxy = Some("http://proxy:3128".to_owned());
         let changed = config(&again(&proxied, &keys, "agent:1", hour));

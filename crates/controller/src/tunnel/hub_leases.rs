@@ -1,84 +1,93 @@
-//! The Leases of the hub's replicas. Each has the name of its replica.
+//! The Lease in which each replica of the hub writes when it was alive last.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::BTreeMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use chandler_api::tunnel::ClusterTunnelStatus;
-use chandler_core::tunnel::{HubLease, dead_hubs};
+use chandler_api::tunnel::{ClusterTunnelStatus, HUB_RENEWAL_PREFIX, HUBS_LEASE};
+use chandler_core::tunnel::{HubLease, HubLiveness, HubObserver, hubs_in};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
 use crate::locks::Mutex;
 
-/// How long a Lease counts that was read.
+/// How long the Lease counts that was read.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Reads Leases of replicas.
+/// When each replica was alive last, by its own clock. `None` if that is unknown.
+type Renewals = Option<BTreeMap<String, Timestamp>>;
+
+/// Reads the Lease of the replicas, and observes how it changes.
 pub struct HubLeases {
     client: Client,
     namespace: String,
-    read: Mutex<HashMap<String, (HubLease, Instant)>>,
+    read: Mutex<Option<(Arc<Renewals>, Instant)>>,
+    observer: Mutex<HubObserver>,
 }
 
 impl HubLeases {
     pub fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace, read: Mutex::default() }
+        Self { client, namespace, read: Mutex::default(), observer: Mutex::default() }
     }
 
     /// Returns the replicas with entries in a status that have died, with the time at which each was alive last.
-    pub async fn dead_in(
-        &self,
-        status: &ClusterTunnelStatus,
-        now: Timestamp,
-    ) -> BTreeMap<String, Option<Timestamp>> {
-        let agents = status.agents.iter().map(|agent| &agent.hub);
-        let hubs: BTreeSet<_> = agents.chain(status.joins.iter().map(|join| &join.hub)).collect();
-        let mut leases = BTreeMap::new();
-        for hub in hubs {
-            leases.insert(hub.clone(), self.lease(hub).await);
+    pub async fn dead_in(&self, status: &ClusterTunnelStatus) -> BTreeMap<String, Option<Timestamp>> {
+        let hubs = hubs_in(status);
+        if hubs.is_empty() {
+            return BTreeMap::new();
         }
-        dead_hubs(status, &leases, now)
+        let (renewals, read) = self.renewals().await;
+        let mut observer = self.observer.lock();
+        let dead =
+            hubs.into_iter().filter_map(|hub| match observer.observe(hub, lease_of(hub, &renewals), read) {
+                HubLiveness::Dead(at) => Some((hub.clone(), at)),
+                HubLiveness::Alive => None,
+            });
+        dead.collect()
     }
 
-    async fn lease(&self, hub: &str) -> HubLease {
-        if !is_name(hub) {
-            return HubLease::Missing;
+    /// Returns the content of the Lease, and when it was read.
+    async fn renewals(&self) -> (Arc<Renewals>, Instant) {
+        // The clock of tokio, which tests can advance.
+        let now = tokio::time::Instant::now().into_std();
+        let cached = self.read.lock().clone();
+        if let Some(cached) = cached.filter(|(_, at)| now.saturating_duration_since(*at) < FRESH) {
+            return cached;
         }
-        {
-            let mut read = self.read.lock();
-            read.retain(|_, (_, at)| at.elapsed() < FRESH);
-            if let Some((lease, _)) = read.get(hub) {
-                return *lease;
-            }
-        }
-        let lease = self.request(hub).await;
-        self.read.lock().insert(hub.to_owned(), (lease, Instant::now()));
-        lease
+        let read = (Arc::new(self.request().await), now);
+        *self.read.lock() = Some(read.clone());
+        read
     }
 
-    async fn request(&self, hub: &str) -> HubLease {
+    /// Reads the Lease. If it does not exist, somebody has deleted it: hubs that are alive create it again.
+    async fn request(&self) -> Renewals {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        match api.get_opt(hub).await {
-            Ok(Some(lease)) => lease
-                .spec
-                .and_then(|spec| spec.renew_time)
-                .map_or(HubLease::Missing, |renewed| HubLease::Renewed(renewed.0)),
-            Ok(None) => HubLease::Missing,
+        match api.get_opt(HUBS_LEASE).await {
+            Ok(lease) => Some(renewals_in(&lease?.metadata.annotations.unwrap_or_default())),
             Err(error) => {
-                tracing::debug!(hub, %error, "cannot read the Lease of a hub");
-                HubLease::Unknown
+                tracing::debug!(lease = HUBS_LEASE, %error, "cannot read the Lease of the hubs");
+                None
             }
         }
     }
 }
 
-/// Returns whether a text can be the name of a Lease. It becomes a part of a URL.
-fn is_name(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    !text.is_empty() && text.len() <= 253 && text.bytes().all(is_allowed) && !text.starts_with('.')
+fn lease_of(hub: &str, renewals: &Renewals) -> HubLease {
+    match renewals {
+        Some(renewals) => renewals.get(hub).copied().map_or(HubLease::Missing, HubLease::Renewed),
+        None => HubLease::Unknown,
+    }
+}
+
+/// Returns when each replica was alive last. Values that are not times are left out.
+fn renewals_in(annotations: &BTreeMap<String, String>) -> BTreeMap<String, Timestamp> {
+    let renewal = |(key, value): (&String, &String)| {
+        Some((key.strip_prefix(HUB_RENEWAL_PREFIX)?.to_owned(), value.parse().ok()?))
+    };
+    annotations.iter().filter_map(renewal).collect()
 }
 
 #[cfg(test)]
@@ -86,16 +95,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_become_a_part_of_a_url() {
-        for (text, expected) in [
-            ("chandler-hub-7d9f-x2", true),
-            ("a.b", true),
-            ("", false),
-            ("..", false),
-            ("a/b", false),
-            ("A", false),
-        ] {
-            assert_eq!(is_name(text), expected, "{text}");
+    fn renewals_are_read_from_annotations() {
+        let rows = [
+            ("hub.chandler.dev/one", "2027-01-15T08:00:00Z"),
+            ("hub.chandler.dev/two", "soon"),
+            ("example.com/three", "2027-01-15T08:00:00Z"),
+        ];
+        let annotations = rows.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let renewals = Some(renewals_in(&annotations));
+        let time = "2027-01-15T08:00:00Z".parse().unwrap();
+        for (hub, expected) in
+            [("one", HubLease::Renewed(time)), ("two", HubLease::Missing), ("three", HubLease::Missing)]
+        {
+            assert_eq!(lease_of(hub, &renewals), expected, "{hub}");
         }
+        assert_eq!(lease_of("one", &None), HubLease::Unknown);
     }
 }

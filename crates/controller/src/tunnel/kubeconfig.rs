@@ -46,13 +46,15 @@ pub async fn proxy(
     let (id, epoch) = (tunnel_id(tunnel)?, tunnel.spec.epoch);
     let scope = ProxyScope { namespace: &key.namespace, cluster: &key.name, tunnel: id, epoch };
     let url = scope.proxy_url(&keys.signing, &context.options.proxy_service);
-    let management_ca = context.management_ca.get().await?;
+    let Some(management_ca) = context.management_ca.get().await? else {
+        return Ok(Proxied { state: KubeconfigState::NoManagementCa, written: false });
+    };
     let edit = |text: &str| {
         let proxy = KubeconfigProxy {
             cluster: &key,
             endpoint,
             url: url.expose_secret(),
-            management_ca: management_ca.as_deref(),
+            management_ca: &management_ca,
         };
         proxy_kubeconfig(text, &proxy)
     };

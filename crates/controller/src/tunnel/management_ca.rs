@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_mins(10);
 pub struct ManagementCa {
     client: Client,
     namespace: String,
-    cached: Mutex<Option<(Option<String>, Instant)>>,
+    cached: Mutex<Option<(String, Instant)>>,
 }
 
 impl ManagementCa {
@@ -27,20 +27,22 @@ impl ManagementCa {
         Self { client, namespace, cached: Mutex::default() }
     }
 
-    /// Returns the certificates as PEM, or `None` if the management cluster publishes none.
+    /// Returns the certificates as PEM, or `None` if the management cluster has not published any yet. Nothing follows from that:
+    /// the caller has to wait.
     pub async fn get(&self) -> Result<Option<String>, ManagementError> {
         let mut cached = self.cached.lock().await;
         if let Some((pem, read)) = &*cached
             && read.elapsed() < FRESH
         {
-            return Ok(pem.clone());
+            return Ok(Some(pem.clone()));
         }
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("ConfigMap {}/{CONFIG_MAP}", self.namespace);
         let published =
             api.get_opt(CONFIG_MAP).await.map_err(|source| ManagementError::Read { what, source })?;
         let pem = published.and_then(|published| published.data?.remove(KEY));
-        *cached = Some((pem.clone(), Instant::now()));
+        let pem = pem.filter(|pem| pem.contains("-----BEGIN CERTIFICATE-----"));
+        *cached = pem.clone().map(|pem| (pem, Instant::now()));
         Ok(pem)
     }
 }

@@ -196,7 +196,7 @@ impl Reconciler<'_> {
     ) -> Result<(), ReconcileError> {
         let now = Timestamp::now();
         let dead = match &tunnel.status {
-            Some(status) => self.context.leases.dead_in(status, now).await,
+            Some(status) => self.context.leases.dead_in(status).await,
             None => BTreeMap::new(),
         };
         let observed = TunnelObservation { tunnel, kubeconfig, problem, dead_hubs: &dead };

@@ -26,7 +26,10 @@ const TUNNEL: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/clustertunnel
 const KUBECONFIG: &str = "/api/v1/namespaces/fleet/secrets/blue-kubeconfig";
 const BOOTSTRAP: &str = "/api/v1/namespaces/fleet/secrets/blue-tunnel";
 const KEYS: &str = "/api/v1/namespaces/system/secrets/chandler-tunnel-keys";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/system/leases/hub-1";
+const ROOT_CA: &str = "/api/v1/namespaces/system/configmaps/kube-root-ca.crt";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/system/leases/chandler-hubs";
+/// Longer than a replica lives without a renewal.
+const LEASE_CHECK: std::time::Duration = std::time::Duration::from_secs(61);
 const DIRECT: &str = "apiVersion: v1\nclusters:\n- cluster:\n    server: https://10.0.0.7:6443\n  name: blue\ncontexts:\n\
                       - context:\n    cluster: blue\n    user: admin\n  name: c\ncurrent-context: c\nkind: Config\n\
                       users:\n- name: admin\n  user:\n    token: t\n";
@@ -42,6 +45,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let server = FakeApiServer::default();
+        server.put(ROOT_CA, root_ca());
         let client = server.client();
         let options = TunnelOptions {
             namespace: "system".to_owned(),
@@ -138,13 +142,17 @@ fn kubeconfig_secret(text: &str) -> Value {
     })
 }
 
+fn root_ca() -> Value {
+    let pem = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n";
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": pem}})
+}
+
 fn agent(hub: &str) -> Value {
     json!({"hub": hub, "connection": "1", "epoch": 1, "since": "2020-01-01T00:00:00Z", "node": "n", "version": "1"})
 }
 
 fn lease(renewed: Timestamp) -> Value {
-    // The API server stores microseconds.
-    json!({"metadata": {"name": "hub-1"}, "spec": {"renewTime": format!("{renewed:.6}")}})
+    json!({"metadata": {"name": "chandler-hubs", "annotations": {"hub.chandler.dev/hub-1": renewed.to_string()}}})
 }
 
 #[tokio::test]
@@ -191,6 +199,26 @@ async fn the_kubeconfig_is_proxied_and_repaired_and_nothing_else_of_the_secret_c
     world.change_tunnel(|tunnel| tunnel["spec"]["epoch"] = 2.into());
     world.settle().await;
     assert_ne!(world.kubeconfig(), proxied);
+}
+
+#[tokio::test]
+async fn no_kubeconfig_is_proxied_until_the_certificates_of_the_management_cluster_are_known() {
+    let mut world = World::new();
+    world.server.remove(ROOT_CA);
+    world.put_kubeconfig(DIRECT);
+    world.settle().await;
+    assert_eq!(world.kubeconfig(), DIRECT);
+    let conditions = world.tunnel().unwrap().status.unwrap().conditions;
+    let proxied = conditions::find(&conditions, "KubeconfigProxied").unwrap();
+    assert_eq!((proxied.status.as_str(), proxied.reason.as_str()), ("Unknown", "WaitingForKubeconfig"));
+    assert!(proxied.message.contains("kube-root-ca.crt"), "{}", proxied.message);
+    let action = world.reconcile().await.unwrap();
+    assert_eq!(action, Action::requeue(std::time::Duration::from_secs(5)), "it is retried soon");
+
+    world.server.put(ROOT_CA, root_ca());
+    world.settle().await;
+    assert!(world.kubeconfig().contains("proxy-url"));
+    assert_eq!(world.reason("KubeconfigProxied"), "Proxied");
 }
 
 #[tokio::test]
@@ -272,12 +300,14 @@ async fn a_cluster_that_is_deleted_or_paused_keeps_its_tunnel() {
     }
 }
 
-#[tokio::test]
+/// The clock of the replica is years behind, which does not matter.
+#[tokio::test(start_paused = true)]
 async fn entries_of_a_replica_that_died_are_removed() {
     let mut world = World::new();
     world.put_kubeconfig(DIRECT);
     world.settle().await;
-    world.server.put(LEASE, lease(Timestamp::now()));
+    let renewed: Timestamp = "2020-01-01T10:00:00Z".parse().unwrap();
+    world.server.put(LEASE, lease("2020-01-01T09:59:00Z".parse().unwrap()));
     world.change_tunnel(|tunnel| tunnel["status"]["agents"] = json!([agent("hub-1")]));
     world.settle().await;
     assert_eq!(world.reason("Ready"), "Ready");
@@ -286,10 +316,11 @@ async fn entries_of_a_replica_that_died_are_removed() {
     assert_eq!(tunnels.problem(&cluster), None);
     assert_eq!(tunnels.counts().unwrap().connected, 1);
 
-    let renewed: Timestamp = "2020-01-01T10:00:00Z".parse().unwrap();
     world.server.put(LEASE, lease(renewed));
-    let leases = HubLeases::new(world.server.client(), "system".to_owned());
-    Arc::get_mut(&mut world.context).unwrap().leases = leases;
+    tokio::time::advance(LEASE_CHECK).await;
+    world.settle().await;
+    assert_eq!(world.reason("Ready"), "Ready", "it has renewed its Lease");
+    tokio::time::advance(LEASE_CHECK).await;
     world.settle().await;
     let status = world.tunnel().unwrap().status.unwrap();
     assert!(status.agents.is_empty());

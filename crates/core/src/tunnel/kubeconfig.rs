@@ -18,8 +18,8 @@ pub struct KubeconfigProxy<'a> {
     pub endpoint: &'a str,
     /// The URL of the hub, with user name and password.
     pub url: &'a str,
-    /// The certificates, as PEM, that the management cluster's own API server is verified with. `None` if it publishes none.
-    pub management_ca: Option<&'a str>,
+    /// The certificates, as PEM, that the management cluster's own API server is verified with.
+    pub management_ca: &'a str,
 }
 
 /// What has to be done about a kubeconfig.
@@ -153,14 +153,13 @@ fn authority(url: &str) -> String {
     if has_port { authority.to_owned() } else { format!("{authority}:443") }
 }
 
-fn is_self_hosted(server: &str, cluster: &Value, management_ca: Option<&str>) -> bool {
+fn is_self_hosted(server: &str, cluster: &Value, management_ca: &str) -> bool {
     if server.starts_with("kubernetes.default.svc") {
         return true;
     }
-    let Some(management) = management_ca else { return false };
     let Some(own) = decoded(&cluster["certificate-authority-data"]) else { return false };
     let own = String::from_utf8_lossy(&own);
-    let management = certificates(management);
+    let management = certificates(management_ca);
     certificates(&own).iter().any(|certificate| management.contains(certificate))
 }
 

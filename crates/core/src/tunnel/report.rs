@@ -20,6 +20,8 @@ pub enum KubeconfigState {
     NoEndpoint,
     /// The Secret does not exist yet.
     Waiting,
+    /// The management cluster has not published its own certificates, so it is not known whether the kubeconfig leads to it.
+    NoManagementCa,
     /// It uses the hub as its proxy.
     Proxied {
         /// When Cluster API will replace it, if that can be predicted.
@@ -183,6 +185,13 @@ fn kubeconfig_proxied(state: &KubeconfigState) -> NewCondition {
             Status::False,
             TunnelReason::WaitingForKubeconfig,
             "the kubeconfig Secret of the Cluster does not exist yet".to_owned(),
+        ),
+        KubeconfigState::NoManagementCa => (
+            Status::Unknown,
+            TunnelReason::WaitingForKubeconfig,
+            "the management cluster has no ConfigMap kube-root-ca.crt in Chandler's namespace, so Chandler cannot see yet whether \
+             the kubeconfig leads to the management cluster itself; it retries"
+                .to_owned(),
         ),
         KubeconfigState::Refused(refusal) => {
             (Status::False, TunnelReason::KubeconfigRefused, refusal.to_string())

@@ -31,7 +31,9 @@ pub fn next_check(
     now: Timestamp,
 ) -> Duration {
     let rotation = match kubeconfig {
-        KubeconfigState::Waiting | KubeconfigState::NoEndpoint => return SOON,
+        KubeconfigState::Waiting | KubeconfigState::NoEndpoint | KubeconfigState::NoManagementCa => {
+            return SOON;
+        }
         KubeconfigState::Proxied { rotation } => *rotation,
         KubeconfigState::Refused(_) => None,
     };
@@ -75,6 +77,7 @@ mod tests {
         let rows = [
             (KubeconfigState::Waiting, None, 5),
             (KubeconfigState::NoEndpoint, Some(true), 5),
+            (KubeconfigState::NoManagementCa, Some(true), 5),
             (refused.clone(), Some(true), 600),
             (refused, Some(false), 30),
             (proxied(None), Some(true), 600),

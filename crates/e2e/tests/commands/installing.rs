@@ -244,6 +244,10 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "replicas: 4",
         "type: NodePort",
         "balancer: internal",
+        "externalTrafficPolicy: Local",
+        "--buffer-limit=128",
+        "--drain-seconds=90",
+        "terminationGracePeriodSeconds: 120",
         "memory: 3Gi",
         "kubernetes.io/metadata.name: capi-kubeadm-control-plane-system",
         "cidr: 192.0.2.0/24",
@@ -307,6 +311,9 @@ async fn the_values_schema_rejects_invalid_values() {
         ("tunnel.enabled=true", "/tunnel"),
         ("tunnel.hubAddresses={hub.example}", "/tunnel/hubAddresses/0"),
         ("tunnel.service.type=ExternalName", "/tunnel/service/type"),
+        ("tunnel.service.externalTrafficPolicy=Remote", "/tunnel/service/externalTrafficPolicy"),
+        ("tunnel.bufferLimit=0", "/tunnel/bufferLimit"),
+        ("tunnel.drainSeconds=4000", "/tunnel/drainSeconds"),
     ] {
         let error = render(None, &["--set", invalid]).await.expect_err(invalid);
         assert!(error.contains(path), "{invalid}: {error}");

@@ -134,7 +134,7 @@ async fn use_invalid_values(world: &World) {
         ("yaml", "how: yaml\nwhat: canary-as-yaml"),
         ("name", "how: name\nwhat: canary-as-name"),
         ("type", "how: {canary-in-a-map: 1}\nwhat: [canary-in-a-list]"),
-        ("broken", "how: canary-broken\n  - {"),
+        ("broken", "how: [canary-broken\n  - {"),
     ] {
         world.apply_placement(name, "leaking", json!({"valuesTemplate": values})).await;
         world.wait_status(name, "alpha", "failed", |status| status.last_failure.is_some()).await;

@@ -1,7 +1,17 @@
 //! Tunnels while agents and hubs are killed, restarted and revoked.
 
+use chandler_api::tunnel::ClusterTunnel;
 use chandler_e2e::{
-    agent::Agent, chandler_command, hub::Hub, manager::Manager, tunnel_world::TunnelWorld, wait::until,
+    agent::Agent,
+    chandler_command,
+    hub::Hub,
+    manager::Manager,
+    tunnel_world::TunnelWorld,
+    wait::{eventually, until},
+};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -92,6 +102,40 @@ async fn a_revoked_agent_is_cut_off_until_it_joins_with_a_new_token() {
     .await;
     upgrade(&test, 2).await;
     test.wait_addons_ready("alpha", "True", "").await;
+    hub.stop().await;
+    stop(test, manager, agent).await;
+}
+
+#[tokio::test]
+async fn a_tunnel_with_the_id_of_a_deleted_one_gets_none_of_its_agents() {
+    let test = TunnelWorld::new("tunnel-owner").await;
+    let manager = test.start_manager();
+    let hub = test.start_hub(&test.hub_place("a")).await;
+    test.create_cluster("alpha", &json!({"chandler.dev/tunnel": "enabled"})).await;
+    let agent = test.start_agent("alpha").await;
+    let deleted = test.wait_connected("alpha", true).await;
+
+    let other = test.world.sandbox.namespace("tunnel-thief").await.unwrap();
+    let thief = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "ClusterTunnel",
+        "metadata": {"name": "alpha", "namespace": other}, "spec": deleted.spec,
+    });
+    test.world.apply(&thief).await;
+    let disabled = Patch::Merge(json!({"metadata": {"labels": {"chandler.dev/tunnel": null}}}));
+    test.world.clusters().patch("alpha", &PatchParams::default(), &disabled).await.unwrap();
+    eventually("the tunnel is deleted", || async {
+        test.tunnels().get_opt("alpha").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    // It has a certificate and a token that are valid, but for another Cluster.
+    until("the hub refuses to renew the certificate", async || {
+        agent.logs().contains("for the tunnel of another Cluster")
+    })
+    .await;
+    let thieves: Api<ClusterTunnel> = Api::namespaced(test.world.client.clone(), &other);
+    let status = thieves.get("alpha").await.unwrap().status.unwrap_or_default();
+    assert!(status.agents.is_empty() && status.joins.is_empty(), "{status:?}");
+    thieves.delete("alpha", &DeleteParams::default()).await.unwrap();
     hub.stop().await;
     stop(test, manager, agent).await;
 }

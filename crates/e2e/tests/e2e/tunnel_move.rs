@@ -31,12 +31,13 @@ use chandler_sandbox::{
 };
 use futures::TryStreamExt as _;
 use k8s_openapi::{
-    api::core::v1::Secret, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    ByteString, api::core::v1::Secret,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DynamicObject, ListParams, Patch, PatchParams},
-    config::Cluster,
+    config::{Cluster, Kubeconfig},
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
@@ -59,6 +60,7 @@ impl Side {
         capi_crds::install_core(&cluster.client).await;
         label_as_clusterctl_does(&cluster.client).await;
         tunnel_world::bind_hub_role(&cluster.client).await;
+        publish_root_ca(&cluster).await;
         let home = testing::fresh_dir(&format!("{name}-hub")).await.unwrap();
         let account = service_account::kubeconfig(&cluster.plane, SYSTEM, "chandler-hub").await.unwrap();
         let (kubeconfig, keys) = (home.join("kubeconfig"), home.join("keys"));
@@ -175,6 +177,17 @@ impl Side {
         self.hub.stop().await;
         self.manager.stop().await;
     }
+}
+
+/// Publishes the authority of the API server, as the controller manager does, which does not run here.
+async fn publish_root_ca(cluster: &ManagementCluster) {
+    let entry = cluster_entry(Kubeconfig::from_yaml(cluster.plane.kubeconfig()).unwrap());
+    let pem: ByteString = serde_json::from_value(json!(entry.certificate_authority_data)).unwrap();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", "namespace": SYSTEM},
+        "data": {"ca.crt": String::from_utf8(pem.0).unwrap()},
+    });
+    apply::apply(&cluster.client, &object).await.unwrap();
 }
 
 /// `clusterctl init` labels the CRDs whose objects are moved. Those of Chandler have the label already.

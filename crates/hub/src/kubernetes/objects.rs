@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::tunnel::{ClusterTunnel, TunnelAgent, TunnelJoin};
-use chandler_tunnel::TunnelId;
+use chandler_tunnel::TunnelKey;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Resource as _, ResourceExt as _};
 
@@ -100,14 +100,23 @@ impl Objects {
     }
 
     /// Returns the object that serves a tunnel.
-    pub fn of(&self, tunnel: TunnelId) -> Option<&KnownTunnel> {
-        let entry = self.served.tunnel(tunnel)?;
+    pub fn of(&self, tunnel: TunnelKey) -> Option<&KnownTunnel> {
+        let entry = self.served.owned(tunnel)?;
         self.known.get(&(entry.namespace.clone(), entry.name.clone()))
     }
 
     /// Returns the served tunnels and what their status says about this replica.
-    pub fn observed(&self) -> impl Iterator<Item = (TunnelId, &OwnStatus)> {
-        self.served.tunnels().filter_map(|entry| Some((entry.id, &self.of(entry.id)?.observed)))
+    pub fn observed(&self) -> impl Iterator<Item = (TunnelKey, &OwnStatus)> {
+        self.served.tunnels().filter_map(|entry| {
+            let tunnel = entry.key();
+            Some((tunnel, &self.of(tunnel)?.observed))
+        })
+    }
+
+    /// Returns the tunnel of an object that was applied, and what the status of its served object says about this replica.
+    pub fn observed_of(&self, object: &ClusterTunnel) -> Option<(TunnelKey, &OwnStatus)> {
+        let tunnel = self.known.get(&key(object))?.entry.key();
+        Some((tunnel, &self.of(tunnel)?.observed))
     }
 
     fn build(&mut self) -> Arc<Directory> {
@@ -163,15 +172,20 @@ fn key(object: &ClusterTunnel) -> Key {
 
 #[cfg(test)]
 mod tests {
+    use chandler_tunnel::{TunnelId, TunnelOwner};
     use serde_json::json;
 
     use super::*;
 
     fn object(name: &str, digit: char, status: &serde_json::Value) -> ClusterTunnel {
+        object_in("fleet", name, digit, status)
+    }
+
+    fn object_in(namespace: &str, name: &str, digit: char, status: &serde_json::Value) -> ClusterTunnel {
         let id = digit.to_string().repeat(32);
         serde_json::from_value(json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "ClusterTunnel",
-            "metadata": {"namespace": "fleet", "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "metadata": {"namespace": namespace, "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"id": id, "epoch": 1, "clusterName": name, "hubs": []},
             "status": status,
         }))
@@ -180,6 +194,10 @@ mod tests {
 
     fn id(digit: char) -> TunnelId {
         digit.to_string().repeat(32).parse().unwrap()
+    }
+
+    fn key_of(digit: char, cluster: &str) -> TunnelKey {
+        TunnelKey { id: id(digit), owner: TunnelOwner::of("fleet", cluster) }
     }
 
     fn agent(hub: &str, connection: &str) -> serde_json::Value {
@@ -195,7 +213,10 @@ mod tests {
         assert!(objects.end_list().tunnel(id('a')).is_some());
         objects.begin_list();
         objects.list(&object("red", 'b', &json!({})));
-        assert!(objects.of(id('a')).is_some(), "the old list is used until the new one is complete");
+        assert!(
+            objects.of(key_of('a', "blue")).is_some(),
+            "the old list is used until the new one is complete"
+        );
         objects.list_undecodable("fleet", "blue");
         let directory = objects.end_list();
         assert!(
@@ -214,11 +235,29 @@ mod tests {
         objects.end_list();
         let connected = json!({"agents": [agent("hub-2", "x"), agent("hub-1", "z"), agent("hub-1", "y")]});
         assert!(objects.apply(&object("blue", 'a', &connected)).is_none());
-        let observed = &objects.of(id('a')).unwrap().observed;
+        let observed = &objects.of(key_of('a', "blue")).unwrap().observed;
         let connections: Vec<_> = observed.agents.iter().map(|agent| agent.connection.as_str()).collect();
         assert_eq!(connections, ["y", "z"], "only those of this replica, sorted");
         let seen = json!({"lastSeen": "2026-01-02T00:00:00Z"});
         let directory = objects.apply(&object("blue", 'a', &seen)).unwrap();
         assert!(directory.tunnel(id('a')).unwrap().last_seen.is_some());
+    }
+
+    #[test]
+    fn an_object_is_found_for_the_tunnel_of_its_cluster_only() {
+        let mut objects = Objects::new("hub-1".to_owned());
+        objects.begin_list();
+        objects.list(&object("blue", 'a', &json!({})));
+        objects.end_list();
+        let first = key_of('a', "blue");
+        let thief = object_in("thief", "blue", 'a', &json!({}));
+        objects.apply(&thief);
+        let other = TunnelKey { owner: TunnelOwner::of("thief", "blue"), ..first };
+        assert!(objects.of(first).is_some() && objects.of(other).is_none());
+        assert!(objects.observed_of(&thief).is_none());
+        objects.delete("fleet".to_owned(), "blue".to_owned()).unwrap();
+        assert!(objects.of(first).is_none(), "what is known of its agents is not written to another object");
+        assert_eq!(objects.of(other).unwrap().entry.namespace, "thief");
+        assert_eq!(objects.observed_of(&thief).unwrap().0, other);
     }
 }

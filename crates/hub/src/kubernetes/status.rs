@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::tunnel::{ClusterTunnel, HUB_FIELD_MANAGER_PREFIX, TunnelAgent, TunnelJoin};
-use chandler_tunnel::TunnelId;
+use chandler_api::tunnel::{
+    ClusterTunnel, HUB_FIELD_MANAGER_PREFIX, MAX_AGENTS_PER_HUB, TunnelAgent, TunnelJoin,
+};
+use chandler_tunnel::TunnelKey;
 use futures::{StreamExt as _, future::ready, stream};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -53,15 +55,15 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    desired: HashMap<TunnelId, OwnStatus>,
+    desired: HashMap<TunnelKey, OwnStatus>,
     /// The tunnels whose status has to be written.
-    pending: HashSet<TunnelId>,
+    pending: HashSet<TunnelKey>,
 }
 
 impl State {
     /// Returns whether the status of an object differs from what this replica knows. A join that was granted before a restart
     /// under the same name is kept.
-    fn adopt(&mut self, tunnel: TunnelId, observed: &OwnStatus) -> bool {
+    fn adopt(&mut self, tunnel: TunnelKey, observed: &OwnStatus) -> bool {
         let desired = self.desired.entry(tunnel).or_default();
         if desired.join.is_none() {
             desired.join.clone_from(&observed.join);
@@ -77,18 +79,18 @@ impl StatusWriter {
     }
 
     /// Sets the agents of a tunnel at this replica.
-    pub fn set_agents(&self, tunnel: TunnelId, agents: Vec<AgentRecord>) {
+    pub fn set_agents(&self, tunnel: TunnelKey, agents: Vec<AgentRecord>) {
         let agents = own_agents(&self.0.hub, agents);
         self.change(tunnel, |status| status.agents = agents);
     }
 
     /// Sets the last join that this replica has granted to a tunnel.
-    pub fn set_join(&self, tunnel: TunnelId, epoch: u32, at: Timestamp) {
+    pub fn set_join(&self, tunnel: TunnelKey, epoch: u32, at: Timestamp) {
         let join = TunnelJoin { hub: self.0.hub.clone(), epoch, at: seconds(at) };
         self.change(tunnel, |status| status.join = Some(join));
     }
 
-    fn change(&self, tunnel: TunnelId, change: impl FnOnce(&mut OwnStatus)) {
+    fn change(&self, tunnel: TunnelKey, change: impl FnOnce(&mut OwnStatus)) {
         let mut state = self.0.state.lock();
         change(state.desired.entry(tunnel).or_default());
         state.pending.insert(tunnel);
@@ -96,7 +98,7 @@ impl StatusWriter {
     }
 
     /// Compares the status of an object with what this replica knows, and writes it again if it differs.
-    pub fn observed(&self, tunnel: TunnelId, observed: &OwnStatus) {
+    pub fn observed(&self, tunnel: TunnelKey, observed: &OwnStatus) {
         let mut state = self.0.state.lock();
         if state.adopt(tunnel, observed) {
             state.pending.insert(tunnel);
@@ -134,16 +136,16 @@ impl StatusWriter {
         results.fold(true, |all, succeeded| ready(all && succeeded)).await
     }
 
-    async fn write(&self, tunnel: TunnelId) -> bool {
+    async fn write(&self, tunnel: TunnelKey) -> bool {
         let Err(error) = self.apply(tunnel).await else { return true };
-        tracing::warn!(%tunnel, error, "cannot write the status of a ClusterTunnel; retrying");
+        tracing::warn!(tunnel = %tunnel.id, error, "cannot write the status of a ClusterTunnel; retrying");
         self.0.metrics.status_failed();
         self.0.state.lock().pending.insert(tunnel);
         self.0.wake.notify_one();
         false
     }
 
-    async fn apply(&self, tunnel: TunnelId) -> Result<(), String> {
+    async fn apply(&self, tunnel: TunnelKey) -> Result<(), String> {
         let entry = self.0.objects.lock().of(tunnel).map(|known| known.entry.clone());
         let desired = self.0.state.lock().desired.get(&tunnel).cloned().unwrap_or_default();
         let Some(entry) = entry else {
@@ -167,7 +169,11 @@ impl StatusWriter {
     }
 }
 
-fn own_agents(hub: &str, agents: Vec<AgentRecord>) -> Vec<TunnelAgent> {
+/// Returns the entries of this replica. The API server refuses a longer list, so those of the newest connections are left out:
+/// one is enough to show that an agent is connected.
+fn own_agents(hub: &str, mut agents: Vec<AgentRecord>) -> Vec<TunnelAgent> {
+    agents.sort_by_key(|agent| agent.since);
+    agents.truncate(MAX_AGENTS_PER_HUB);
     let record = |AgentRecord { connection, epoch, since, node, version }: AgentRecord| TunnelAgent {
         hub: hub.to_owned(),
         connection,
@@ -196,6 +202,8 @@ fn patch(name: &str, status: &OwnStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use chandler_tunnel::{TunnelId, TunnelOwner};
+
     use super::*;
 
     #[test]
@@ -223,8 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn a_replica_writes_a_limited_number_of_agents() {
+        let start: Timestamp = "2026-01-01T10:00:00Z".parse().unwrap();
+        let records = (0..100_u32).map(|number| AgentRecord {
+            connection: format!("{number:03}"),
+            epoch: 1,
+            since: start + Duration::from_secs((100 - number).into()),
+            node: String::new(),
+            version: String::new(),
+        });
+        let agents = own_agents("hub-1", records.collect());
+        assert_eq!(agents.len(), MAX_AGENTS_PER_HUB);
+        let expected = format!("{:03}", 100 - MAX_AGENTS_PER_HUB);
+        assert_eq!(agents[0].connection, expected, "the oldest connections, sorted by their names");
+    }
+
+    #[test]
     fn a_status_that_differs_is_written_again() {
-        let tunnel = TunnelId::random().unwrap();
+        let tunnel = TunnelKey { id: TunnelId::random().unwrap(), owner: TunnelOwner::of("fleet", "blue") };
         let time: Timestamp = "2026-01-01T10:00:00Z".parse().unwrap();
         let record = AgentRecord {
             connection: "a".to_owned(),

@@ -68,8 +68,8 @@ fn handle(
         Event::Apply(object) => {
             let object = decode(object)?;
             let directory = objects.apply(&object);
-            if let Some(known) = object.spec.id.parse().ok().and_then(|id| objects.of(id)) {
-                status.observed(known.entry.id, &known.observed);
+            if let Some((tunnel, observed)) = objects.observed_of(&object) {
+                status.observed(tunnel, observed);
             }
             directory
         }

@@ -46,6 +46,8 @@ async fn only_a_certificate_of_the_current_epoch_is_accepted() {
         ("an earlier epoch", world.certificate(&TunnelEntry { epoch: 1, ..blue.clone() }, now), false),
         ("a later epoch", world.certificate(&TunnelEntry { epoch: 3, ..blue.clone() }, now), false),
         ("an unknown tunnel", world.certificate(&entry("blue"), now), false),
+        ("another namespace", world.certificate(&in_namespace("other", &blue), now), false),
+        ("another Cluster", world.certificate(&of_cluster("red", &blue), now), false),
         ("another installation", foreign.certificate(&blue, now), false),
         ("a hub's own certificate", world.keys.keys.hub.clone(), false),
         ("valid", world.certificate(&blue, now), true),
@@ -53,6 +55,39 @@ async fn only_a_certificate_of_the_current_epoch_is_accepted() {
     for (case, certificate, accepted) in rows {
         assert_eq!(is_accepted(&hub, &world, &certificate, &blue).await, accepted, "{case}");
     }
+}
+
+fn in_namespace(namespace: &str, entry: &TunnelEntry) -> TunnelEntry {
+    TunnelEntry { namespace: namespace.to_owned(), ..entry.clone() }
+}
+
+fn of_cluster(cluster: &str, entry: &TunnelEntry) -> TunnelEntry {
+    TunnelEntry { cluster: cluster.to_owned(), ..entry.clone() }
+}
+
+#[tokio::test]
+async fn a_duplicate_id_never_gets_the_agents_of_the_first() {
+    let now = Timestamp::now();
+    let blue = TunnelEntry { created: Some(now - DAY), ..entry("blue") };
+    let thief = TunnelEntry { created: Some(now), ..in_namespace("thief", &blue) };
+    let world = World::new(&[blue.clone(), thief.clone()]);
+    let hub = world.start(options()).await;
+    let certificate = world.certificate(&blue, now);
+    let target = echo_server("api:").await;
+    let agent = agent::connect(hub.addresses.public, world.ca_bundle(), &certificate, target).await;
+    hub.reports.agents(blue.id, 1).await;
+    let mut of_blue = connect(hub.addresses.proxy, &world, &blue).await.stream;
+    expect(&mut of_blue, "api:").await;
+    assert_eq!(connect(hub.addresses.proxy, &world, &thief).await.status, 403, "the id belongs to the first");
+
+    world.list(std::slice::from_ref(&thief));
+    assert!(rest(&mut of_blue).await.is_empty(), "the first is deleted");
+    agent.ended().await;
+    hub.reports.agents(blue.id, 0).await;
+    assert!(!is_accepted(&hub, &world, &certificate, &blue).await, "its agents connect again");
+    let response = connect(hub.addresses.proxy, &world, &thief).await;
+    assert_eq!(response.status, 503, "{}", response.head);
+    assert!(is_accepted(&hub, &world, &world.certificate(&thief, now), &thief).await);
 }
 
 #[tokio::test]

@@ -66,7 +66,8 @@ async fn a_token_gives_a_certificate_and_a_certificate_its_successor() {
     assert_eq!(status, 200, "{body}");
     let first = CertificateAndKey { certificate: issued(&body), key: key.clone() };
     let facts = CertificateFacts::from_pem(&first.certificate).unwrap().agent().unwrap();
-    assert_eq!((facts.tunnel, facts.epoch, facts.installation), (blue.id, 1, world.keys.keys.installation));
+    assert_eq!((facts.key(), facts.epoch), (blue.key(), 1));
+    assert_eq!(facts.installation, world.keys.keys.installation);
 
     let (status, body) = join(&hub, &world, &key, None, Some(&first)).await;
     assert_eq!(status, 200, "{body}");
@@ -90,6 +91,8 @@ async fn other_tokens_and_certificates_give_nothing() {
     let key = authority::generate_key_pem().unwrap();
     let revoked = TunnelEntry { epoch: 1, ..blue.clone() };
     let old_certificate = world.certificate(&revoked, Timestamp::now());
+    let other = TunnelEntry { namespace: "other".to_owned(), ..blue.clone() };
+    let other_certificate = world.certificate(&other, Timestamp::now());
     let rows = [
         ("neither token nor certificate", None, None, 401),
         ("not a token", Some("v1.nonsense".to_owned()), None, 401),
@@ -97,6 +100,8 @@ async fn other_tokens_and_certificates_give_nothing() {
         ("of another installation", Some(World::new(&[]).token(&blue, HOUR)), None, 401),
         ("revoked", Some(world.token(&revoked, HOUR)), None, 403),
         ("unknown tunnel", Some(world.token(&entry("blue"), HOUR)), None, 403),
+        ("for another Cluster", Some(world.token(&other, HOUR)), None, 403),
+        ("a certificate for another Cluster", None, Some(&other_certificate), 403),
         ("revoked certificate", None, Some(&old_certificate), 403),
         ("a hub's certificate", None, Some(&world.keys.keys.hub), 403),
     ];

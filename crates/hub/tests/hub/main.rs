@@ -3,6 +3,7 @@
 
 mod agent;
 mod client;
+mod handshakes;
 mod identity;
 mod join;
 mod peers;

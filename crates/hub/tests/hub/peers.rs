@@ -1,7 +1,10 @@
 //! Several replicas.
 
-use chandler_hub::TunnelEntry;
+use std::sync::Arc;
+
+use chandler_hub::{Directory, TunnelEntry};
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 use crate::{
     agent::{self, echo_server},
@@ -63,4 +66,32 @@ async fn a_peer_does_not_forward_further() {
     let response = connect(third.addresses.proxy, &world, &blue).await;
     assert_eq!(response.status, 503, "{}", response.head);
     assert!(response.head.contains("no agent is connected"), "{}", response.head);
+}
+
+/// The watch of a replica may be late: agents that another replica knows to be revoked are not used through it.
+#[tokio::test]
+async fn a_replica_that_is_late_does_not_lend_revoked_agents() {
+    let (blue, red) = (entry("blue"), entry("red"));
+    let world = World::new(&[blue.clone(), red.clone()]);
+    let entries = [blue.clone(), red.clone()];
+    let (_late, directory) = watch::channel(Arc::new(Directory::of(entries)));
+    let first = world.start_with(options(), directory).await;
+    let second = world.start(options_with_peer(first.addresses.peer)).await;
+    let target = echo_server("api:").await;
+    let mut agents = Vec::new();
+    for tunnel in [&blue, &red] {
+        let certificate = world.certificate(tunnel, Timestamp::now());
+        agents.push(agent::connect(first.addresses.public, world.ca_bundle(), &certificate, target).await);
+        first.reports.agents(tunnel.id, 1).await;
+    }
+    assert_eq!(connect_when_ready(&second, &world, &blue).await.status, 200);
+
+    let revoked = TunnelEntry { epoch: 2, ..blue.clone() };
+    let other = TunnelEntry { namespace: "other".to_owned(), ..red.clone() };
+    world.list(&[revoked.clone(), other.clone()]);
+    for tunnel in [&revoked, &other] {
+        let response = connect(second.addresses.proxy, &world, tunnel).await;
+        assert_eq!(response.status, 503, "{}", response.head);
+        assert!(response.head.contains("no agent is connected"), "{}", response.head);
+    }
 }

@@ -8,11 +8,11 @@ use std::{
 };
 
 use chandler_hub::{
-    Addresses, AgentRecord, Directory, Hub, HubAddress, HubKeys, HubOptions, Inputs, JoinReport, Metrics,
-    PeerOptions, Reporter, TunnelEntry,
+    Addresses, AgentRecord, Directory, DirectoryReceiver, Hub, HubAddress, HubKeys, HubOptions, Inputs,
+    JoinReport, Metrics, PeerOptions, Reporter, TunnelEntry,
 };
 use chandler_tunnel::{
-    HubNames, JoinToken, TunnelId, TunnelIdentity, TunnelKeys,
+    HubNames, JoinToken, TunnelId, TunnelIdentity, TunnelKey, TunnelKeys,
     authority::{self, CertificateAndKey},
     keys::service_name,
     proxy_credentials::ProxyScope,
@@ -41,11 +41,11 @@ pub struct Reports {
 }
 
 impl Reporter for Reports {
-    fn agents_changed(&self, tunnel: TunnelId, agents: Vec<AgentRecord>) {
-        self.agents.send_modify(|all| drop(all.insert(tunnel, agents)));
+    fn agents_changed(&self, tunnel: TunnelKey, agents: Vec<AgentRecord>) {
+        self.agents.send_modify(|all| drop(all.insert(tunnel.id, agents)));
     }
 
-    fn join(&self, _: TunnelId, report: JoinReport) {
+    fn join(&self, _: TunnelKey, report: JoinReport) {
         self.joins.send_modify(|all| all.push(report));
     }
 }
@@ -102,10 +102,15 @@ impl World {
     }
 
     pub async fn start(&self, options: HubOptions) -> TestHub {
+        self.start_with(options, self.directory.subscribe()).await
+    }
+
+    /// Starts a hub with a directory of its own, as one whose watch is late.
+    pub async fn start_with(&self, options: HubOptions, directory: DirectoryReceiver) -> TestHub {
         let (reports, metrics) = (Arc::new(Reports::default()), Metrics::new());
         let inputs = Inputs {
             keys: self.keys_sender.subscribe(),
-            directory: self.directory.subscribe(),
+            directory,
             reporter: reports.clone(),
             metrics: metrics.clone(),
             pump: options.new_pump(),
@@ -136,14 +141,16 @@ impl World {
         let key = authority::generate_key_pem().unwrap();
         let request = authority::certificate_request(&key).unwrap();
         let installation = self.keys.keys.installation;
-        let identity = TunnelIdentity { installation, tunnel: entry.id, epoch: entry.epoch };
+        let TunnelKey { id, owner } = entry.key();
+        let identity = TunnelIdentity { installation, tunnel: id, owner, epoch: entry.epoch };
         let certificate = self.keys.keys.authority.sign_agent(&request, identity, issued).unwrap();
         CertificateAndKey { certificate, key }
     }
 
     pub fn token(&self, entry: &TunnelEntry, lifetime: Duration) -> String {
         let expires = Timestamp::now() + lifetime;
-        let token = JoinToken { tunnel: entry.id, epoch: entry.epoch, expires };
+        let TunnelKey { id, owner } = entry.key();
+        let token = JoinToken { tunnel: id, owner, epoch: entry.epoch, expires };
         token.sign(&self.keys.keys.signing).expose_secret().to_owned()
     }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use chandler_api::tunnel::{ClusterTunnel, ClusterTunnelStatus};
+use chandler_api::tunnel::{ClusterTunnel, ClusterTunnelStatus, HUB_RENEWAL_PREFIX, HUBS_LEASE};
 use chandler_hub::{AgentRecord, JoinReport, Kubernetes, Metrics, Replica};
 use chandler_sandbox::{apply, crds::wait_served, testing};
-use chandler_tunnel::TunnelId;
+use chandler_tunnel::{TunnelId, TunnelKey, TunnelOwner};
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 fn start(client: &Client, name: &str) -> Kubernetes {
-    let replica = Replica { name: name.to_owned(), namespace: NAMESPACE.to_owned(), pod_uid: None };
+    let replica = Replica { name: name.to_owned(), namespace: NAMESPACE.to_owned() };
     Kubernetes::start(client.clone(), replica, Metrics::new())
 }
 
@@ -59,6 +59,17 @@ async fn wait_agents(tunnels: &Api<ClusterTunnel>, expected: &[&str]) -> Cluster
     .await
 }
 
+/// Waits until the Lease has the annotations of these replicas.
+async fn wait_alive(leases: &Api<Lease>, expected: &[&str]) -> Lease {
+    eventually(&format!("the renewals of {expected:?}"), async || {
+        let lease = leases.get_opt(HUBS_LEASE).await.unwrap()?;
+        let annotations = lease.metadata.annotations.iter().flatten();
+        let alive = annotations.filter_map(|(key, _)| key.strip_prefix(HUB_RENEWAL_PREFIX));
+        alive.eq(expected.iter().copied()).then_some(lease)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn replicas_follow_the_tunnels_and_own_their_part_of_the_status() {
     let plane = testing::bare_plane().await.unwrap();
@@ -68,6 +79,7 @@ async fn replicas_follow_the_tunnels_and_own_their_part_of_the_status() {
     }
     wait_served(&client, &ApiResource::erase::<ClusterTunnel>(&())).await.unwrap();
     let id = TunnelId::random().unwrap();
+    let key = TunnelKey { id, owner: TunnelOwner::of(NAMESPACE, "blue") };
     let tunnel = json!({
         "apiVersion": "chandler.dev/v1alpha1", "kind": "ClusterTunnel",
         "metadata": {"name": "blue", "namespace": NAMESPACE},
@@ -86,11 +98,11 @@ async fn replicas_follow_the_tunnels_and_own_their_part_of_the_status() {
     let entry = listed.await.unwrap().unwrap().of_cluster(NAMESPACE, "blue").cloned().unwrap();
     assert_eq!((entry.id, entry.epoch, entry.endpoint.as_deref()), (id, 1, Some("10.0.0.10:6443")));
 
-    one.reporter().agents_changed(id, vec![agent("a"), agent("b")]);
-    two.reporter().agents_changed(id, vec![agent("a")]);
+    one.reporter().agents_changed(key, vec![agent("a"), agent("b")]);
+    two.reporter().agents_changed(key, vec![agent("a")]);
     wait_agents(&tunnels, &["hub-1/a", "hub-1/b", "hub-2/a"]).await;
-    one.reporter().agents_changed(id, vec![agent("b")]);
-    one.reporter().join(id, JoinReport::Joined { epoch: 1, from: "192.0.2.1".to_owned() });
+    one.reporter().agents_changed(key, vec![agent("b")]);
+    one.reporter().join(key, JoinReport::Joined { epoch: 1, from: "192.0.2.1".to_owned() });
     let status = wait_agents(&tunnels, &["hub-1/b", "hub-2/a"]).await;
     assert!(status.joins.iter().any(|join| join.hub == "hub-1" && join.epoch == 1), "{:?}", status.joins);
     let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
@@ -102,20 +114,25 @@ async fn replicas_follow_the_tunnels_and_own_their_part_of_the_status() {
 
     // Killed, and started again under the same name, as a container of the same Pod.
     drop(one);
-    assert!(leases.get_opt("hub-1").await.unwrap().is_some());
+    wait_alive(&leases, &["hub-1", "hub-2"]).await;
     let one = start(&client, "hub-1");
     let status = wait_agents(&tunnels, &["hub-2/a"]).await;
     assert!(status.joins.iter().any(|join| join.hub == "hub-1"), "a join is kept: {:?}", status.joins);
 
-    two.reporter().agents_changed(id, Vec::new());
+    two.reporter().agents_changed(key, Vec::new());
     two.stop().await;
     wait_agents(&tunnels, &[]).await;
-    assert!(leases.get_opt("hub-2").await.unwrap().is_none(), "a replica that stops deletes its Lease");
+    let lease = wait_alive(&leases, &["hub-1"]).await;
+    let managers = lease.metadata.managed_fields.unwrap();
+    assert!(
+        managers.iter().all(|entry| entry.manager.as_deref() != Some("chandler-hub-hub-2")),
+        "{managers:?}"
+    );
 
     let patch = Patch::Merge(json!({"spec": {"epoch": 2}}));
     tunnels.patch("blue", &PatchParams::default(), &patch).await.unwrap();
     let mut directory = one.directory();
-    let revoked = directory.wait_for(|directory| directory.revokes(id, 1));
+    let revoked = directory.wait_for(|directory| directory.revokes(key, 1));
     drop(tokio::time::timeout(LIMIT, revoked).await.unwrap().unwrap());
     tunnels.delete("blue", &DeleteParams::default()).await.unwrap();
     let deleted = directory.wait_for(|directory| directory.tunnel(id).is_none());

@@ -1,7 +1,7 @@
 use rcgen::{PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 
 use super::*;
-use crate::identity::TunnelId;
+use crate::identity::{TunnelId, TunnelOwner};
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -13,6 +13,7 @@ fn identity() -> TunnelIdentity {
     TunnelIdentity {
         installation: Installation::random().unwrap(),
         tunnel: TunnelId::random().unwrap(),
+        owner: TunnelOwner::of("fleet", "blue"),
         epoch: 5,
     }
 }

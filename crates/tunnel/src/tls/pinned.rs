@@ -2,18 +2,9 @@
 
 use std::{io, sync::Arc};
 
-use rustls::{
-    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
+use chandler_tls::rule::{CertificateRule, Presented, RuleVerifier, Verdict};
+use rustls::{CertificateError, Error, OtherError, pki_types::CertificateDer};
 use x509_parser::parse_x509_certificate;
-
-use super::TlsError;
 
 /// The longest issuer that an error contains, in characters: the other side chooses it.
 const MAX_ISSUER_CHARS: usize = 200;
@@ -39,57 +30,21 @@ impl UntrustedIssuer {
 }
 
 /// Verifies that a certificate was issued by the pinned authority.
+pub type PinnedVerifier = RuleVerifier<NameIssuer>;
+
+/// Names the issuer of a certificate of another authority.
 #[derive(Debug)]
-pub struct PinnedVerifier(Arc<WebPkiServerVerifier>);
+pub struct NameIssuer;
 
-impl PinnedVerifier {
-    pub fn new(roots: RootCertStore, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map(Self)
-            .map_err(|_| TlsError::InvalidAuthority)
-    }
-}
-
-impl ServerCertVerifier for PinnedVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).map_err(
-            |error| match error {
-                Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-                    Error::Other(OtherError(Arc::new(UntrustedIssuer { issuer: issuer(end_entity) })))
-                }
-                other => other,
-            },
-        )
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+impl CertificateRule for NameIssuer {
+    fn verify(&self, presented: Presented<'_>, by_chain: impl FnOnce() -> Verdict) -> Verdict {
+        by_chain().map_err(|error| match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                let issuer = issuer(presented.certificate);
+                Error::Other(OtherError(Arc::new(UntrustedIssuer { issuer })))
+            }
+            other => other,
+        })
     }
 }
 

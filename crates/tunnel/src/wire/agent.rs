@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ABOUT_PATH, CONFIG_PATH, DRAIN_PATH, HUB_HEADER, TARGET_AUTHORITY,
-    client::CloseReason,
+    client::{CloseReason, REQUEST_TIMEOUT},
     message::{read_body, respond, respond_json},
     server::serve,
     settings::Settings,
@@ -137,9 +137,13 @@ async fn connect<H: AgentHandler>(
 }
 
 async fn configure<H: AgentHandler>(responder: SendResponse<CountedBytes>, body: RecvStream, handler: &H) {
-    let content = match read_body(body, MAX_CONFIG_BYTES).await {
-        Ok(content) => content,
-        Err(error) => return respond(responder, StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+    let content = match timeout(REQUEST_TIMEOUT, read_body(body, MAX_CONFIG_BYTES)).await {
+        Ok(Ok(content)) => content,
+        Ok(Err(error)) => return respond(responder, StatusCode::PAYLOAD_TOO_LARGE, &error.to_string()),
+        Err(_) => {
+            let text = "the list of hubs did not arrive in time";
+            return respond(responder, StatusCode::REQUEST_TIMEOUT, text);
+        }
     };
     // The error of serde could quote a token.
     let Ok(hubs) = serde_json::from_slice::<HubList>(&content) else {

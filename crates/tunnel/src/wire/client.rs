@@ -28,8 +28,8 @@ use crate::{budget::CountedBytes, stream::TunnelStream};
 
 /// Deadline of the first bytes of HTTP/2.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Deadline of requests that carry messages.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Deadline of requests that carry messages, on both sides.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,7 +20,8 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    budget::CountedBytes, identity::TunnelId, join_message::MAX_ABOUT_BYTES, pump::Pump, stream::TunnelStream,
+    budget::CountedBytes, identity::TunnelKey, join_message::MAX_ABOUT_BYTES, pump::Pump,
+    stream::TunnelStream,
 };
 
 const MAX_REPLICA_CHARS: usize = 253;
@@ -56,9 +57,14 @@ impl PeerConnection {
         Ok(printable(&about.replica, MAX_REPLICA_CHARS))
     }
 
-    /// Opens a stream to the API server of a tunnel through the other hub, if that has a connection to the agent.
-    pub async fn open(&self, tunnel: TunnelId, deadline: Duration) -> Result<TunnelStream, OpenError> {
-        let mut request = connect(&tunnel.to_string())?;
+    /// Opens a stream to the API server of a tunnel through the other hub, if that has a connection to an agent of this epoch.
+    pub async fn open(
+        &self,
+        tunnel: TunnelKey,
+        epoch: u32,
+        deadline: Duration,
+    ) -> Result<TunnelStream, OpenError> {
+        let mut request = connect(&authority(tunnel, epoch))?;
         request.headers_mut().insert(HOP_HEADER, HeaderValue::from_static("1"));
         self.connection.open(request, deadline).await
     }
@@ -95,10 +101,30 @@ pub trait PeerHandler: Send + Sync + 'static {
     /// Returns the id of this replica.
     fn replica(&self) -> String;
 
-    /// Opens a stream on a connection of this hub to the agent of a tunnel, and never on one to another hub.
+    /// Opens a stream on a connection of this hub to an agent of a tunnel, and never on one to another hub. The certificate of
+    /// the agent must be of this epoch: one of the hubs may not know yet that another epoch was revoked.
     ///
     /// `Refused` is passed on to the peer; `Closing` becomes 503, and `Timeout` 504.
-    fn open(&self, tunnel: TunnelId) -> impl Future<Output = Result<TunnelStream, OpenError>> + Send;
+    fn open(
+        &self,
+        tunnel: TunnelKey,
+        epoch: u32,
+    ) -> impl Future<Output = Result<TunnelStream, OpenError>> + Send;
+}
+
+/// Returns the authority of a forwarded `CONNECT`.
+fn authority(tunnel: TunnelKey, epoch: u32) -> String {
+    let TunnelKey { id, owner } = tunnel;
+    format!("{id}.{owner}.{epoch}")
+}
+
+/// Reads an authority that [`authority`] returned. Every other spelling is refused.
+fn parse_authority(text: &str) -> Option<(TunnelKey, u32)> {
+    let mut parts = text.splitn(3, '.');
+    let (id, owner, epoch) = (parts.next()?, parts.next()?, parts.next()?);
+    let tunnel = TunnelKey { id: id.parse().ok()?, owner: owner.parse().ok()? };
+    let epoch = epoch.parse().ok()?;
+    (authority(tunnel, epoch) == text).then_some((tunnel, epoch))
 }
 
 /// Serves another hub on an established TLS connection, whose certificate was verified to be a hub's, until it ends.
@@ -127,25 +153,25 @@ async fn answer<H: PeerHandler>(
     if head.method == Method::GET && head.uri.path() == ABOUT_PATH {
         return respond_json(responder, &PeerAbout { replica: handler.replica() });
     }
-    let tunnel = head.uri.authority().and_then(|authority| authority.as_str().parse().ok());
+    let requested = head.uri.authority().and_then(|authority| parse_authority(authority.as_str()));
     let is_forwarded = head.headers.get(HOP_HEADER).is_some_and(|value| value == "1");
-    match tunnel {
-        Some(tunnel) if head.method == Method::CONNECT && is_forwarded => {
-            forward(responder, body, tunnel, &*handler, &pump).await;
+    match requested {
+        Some((tunnel, epoch)) if head.method == Method::CONNECT && is_forwarded => {
+            let opening = handler.open(tunnel, epoch);
+            forward(responder, body, opening, &pump).await;
         }
         _ => respond(responder, StatusCode::NOT_FOUND, "unknown request"),
     }
 }
 
-async fn forward<H: PeerHandler>(
+async fn forward(
     mut responder: SendResponse<CountedBytes>,
     body: RecvStream,
-    tunnel: TunnelId,
-    handler: &H,
+    opening: impl Future<Output = Result<TunnelStream, OpenError>>,
     pump: &Pump,
 ) {
     let opened = tokio::select! {
-        opened = handler.open(tunnel) => opened,
+        opened = opening => opened,
         // The other hub no longer waits for an answer.
         _ = std::future::poll_fn(|cx| responder.poll_reset(cx)) => return,
     };
@@ -175,5 +201,31 @@ fn refusal(error: OpenError) -> (StatusCode, String) {
         OpenError::Timeout(_) => (StatusCode::GATEWAY_TIMEOUT, text),
         OpenError::TooManyStreams | OpenError::Closing => (StatusCode::SERVICE_UNAVAILABLE, text),
         OpenError::Failed(_) => (StatusCode::BAD_GATEWAY, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{TunnelId, TunnelOwner};
+
+    #[test]
+    fn a_forwarded_request_names_tunnel_owner_and_epoch() {
+        let tunnel = TunnelKey { id: TunnelId::random().unwrap(), owner: TunnelOwner::of("fleet", "blue") };
+        let text = authority(tunnel, 7);
+        assert_eq!(parse_authority(&text), Some((tunnel, 7)));
+        let (id, owner) = (tunnel.id, tunnel.owner);
+        for wrong in [
+            String::new(),
+            id.to_string(),
+            format!("{id}.7"),
+            format!("{id}.{owner}"),
+            format!("{id}.{owner}.07"),
+            format!("{id}.{owner}.7.8"),
+            format!("{id}.{owner}.7:443"),
+            format!("{id}.{}.7", owner.to_string().to_uppercase()),
+        ] {
+            assert_eq!(parse_authority(&wrong), None, "{wrong}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use chandler_tunnel::{
     AgentConnection, Budget, CloseReason, OpenError, PeerConnection, PeerHandler, Pump, Settings, TunnelId,
-    TunnelStream, serve_peer,
+    TunnelKey, TunnelOwner, TunnelStream, serve_peer,
 };
 use http::{Method, Request, Uri};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Dial, OPEN_LIMIT, Options, Tunnel, run, within};
 
+const EPOCH: u32 = 2;
+
 /// A hub with a connection to the agent of one tunnel.
 struct Hub {
-    tunnel: TunnelId,
+    tunnel: TunnelKey,
     agent: AgentConnection,
 }
 
@@ -24,8 +26,8 @@ impl PeerHandler for Hub {
         "hub-2".to_owned()
     }
 
-    async fn open(&self, tunnel: TunnelId) -> Result<TunnelStream, OpenError> {
-        if tunnel == self.tunnel {
+    async fn open(&self, tunnel: TunnelKey, epoch: u32) -> Result<TunnelStream, OpenError> {
+        if (tunnel, epoch) == (self.tunnel, EPOCH) {
             self.agent.open(Duration::from_secs(4)).await
         } else {
             Err(OpenError::Refused { status: 503, message: "no agent is connected".to_owned() })
@@ -34,28 +36,28 @@ impl PeerHandler for Hub {
 }
 
 /// Starts a hub with an agent, and serves a connection to it.
-async fn start_peer(io: tokio::io::DuplexStream) -> (Tunnel, TunnelId, Pump) {
+async fn start_peer(io: tokio::io::DuplexStream) -> (Tunnel, TunnelKey, Pump) {
     let tunnel = Tunnel::start(Options::default()).await;
-    let id = TunnelId::random().unwrap();
-    let hub = Arc::new(Hub { tunnel: id, agent: tunnel.hub.clone() });
+    let key = TunnelKey { id: TunnelId::random().unwrap(), owner: TunnelOwner::of("fleet", "blue") };
+    let hub = Arc::new(Hub { tunnel: key, agent: tunnel.hub.clone() });
     let pump = tunnel.hub_pump.clone();
     let serving = pump.clone();
     tokio::spawn(async move {
         let shutdown = CancellationToken::new();
         serve_peer(io, hub, serving, &Settings::peer(), &shutdown).await
     });
-    (tunnel, id, pump)
+    (tunnel, key, pump)
 }
 
 #[test]
 fn bytes_and_ends_pass_two_hubs() {
     run(async {
         let (near, far) = duplex(64 << 10);
-        let (mut tunnel, id, peer_pump) = start_peer(far).await;
+        let (mut tunnel, key, peer_pump) = start_peer(far).await;
         let peer = PeerConnection::start(near, &Settings::peer()).await.unwrap();
         assert_eq!(peer.replica().await.unwrap(), "hub-2");
 
-        let stream = peer.open(id, OPEN_LIMIT).await.unwrap();
+        let stream = peer.open(key, EPOCH, OPEN_LIMIT).await.unwrap();
         let mut server = tunnel.dialed.recv().await.unwrap();
         let (mut client, socket) = duplex(1000);
         let pump = Pump::new(Budget::new(1 << 20));
@@ -88,16 +90,24 @@ fn bytes_and_ends_pass_two_hubs() {
 fn answers_of_the_other_hub_and_of_the_agent_are_passed_on() {
     run(async {
         let (near, far) = duplex(4096);
-        let (tunnel, id, _) = start_peer(far).await;
+        let (tunnel, key, _) = start_peer(far).await;
         let peer = PeerConnection::start(near, &Settings::peer()).await.unwrap();
-        let unknown = peer.open(TunnelId::random().unwrap(), OPEN_LIMIT).await.unwrap_err();
-        assert_eq!(unknown, OpenError::Refused { status: 503, message: "no agent is connected".to_owned() });
+        let owner = TunnelOwner::of("other", "blue");
+        for (case, tunnel, epoch) in [
+            ("another tunnel", TunnelKey { id: TunnelId::random().unwrap(), ..key }, EPOCH),
+            ("another owner", TunnelKey { owner, ..key }, EPOCH),
+            ("another epoch", key, 1),
+        ] {
+            let unknown = peer.open(tunnel, epoch, OPEN_LIMIT).await.unwrap_err();
+            let expected = OpenError::Refused { status: 503, message: "no agent is connected".to_owned() };
+            assert_eq!(unknown, expected, "{case}");
+        }
         tunnel.dial.send_replace(Dial::Refuse);
-        let refused = peer.open(id, OPEN_LIMIT).await.unwrap_err();
+        let refused = peer.open(key, EPOCH, OPEN_LIMIT).await.unwrap_err();
         assert!(matches!(refused, OpenError::Refused { status: 502, .. }), "{refused:?}");
         tunnel.hub.close();
         tunnel.hub.closed().await;
-        let closed = peer.open(id, OPEN_LIMIT).await.unwrap_err();
+        let closed = peer.open(key, EPOCH, OPEN_LIMIT).await.unwrap_err();
         assert!(matches!(closed, OpenError::Refused { status: 503, .. }), "{closed:?}");
     });
 }
@@ -106,12 +116,16 @@ fn answers_of_the_other_hub_and_of_the_agent_are_passed_on() {
 fn requests_that_were_not_forwarded_once_are_refused() {
     run(async {
         let (near, far) = duplex(4096);
-        let (_tunnel, id, _) = start_peer(far).await;
+        let (_tunnel, key, _) = start_peer(far).await;
         let (requests, connection) = h2::client::handshake(near).await.unwrap();
         tokio::spawn(connection);
-        for (authority, hop) in
-            [(id.to_string(), None), (id.to_string(), Some("2")), ("apiserver".to_owned(), Some("1"))]
-        {
+        let authority = format!("{}.{}.{EPOCH}", key.id, key.owner);
+        for (authority, hop) in [
+            (authority.clone(), None),
+            (authority, Some("2")),
+            (key.id.to_string(), Some("1")),
+            ("apiserver".to_owned(), Some("1")),
+        ] {
             let uri = Uri::builder().authority(authority).build().unwrap();
             let mut request = Request::builder().method(Method::CONNECT).uri(uri);
             if let Some(hop) = hop {
@@ -129,9 +143,9 @@ fn requests_that_were_not_forwarded_once_are_refused() {
 fn a_drained_peer_connection_keeps_its_open_streams() {
     run(async {
         let (near, far) = duplex(4096);
-        let (mut tunnel, id, _) = start_peer(far).await;
+        let (mut tunnel, key, _) = start_peer(far).await;
         let peer = PeerConnection::start(near, &Settings::peer()).await.unwrap();
-        let stream = peer.open(id, OPEN_LIMIT).await.unwrap();
+        let stream = peer.open(key, EPOCH, OPEN_LIMIT).await.unwrap();
         let mut server = tunnel.dialed.recv().await.unwrap();
         let (mut client, socket) = duplex(1000);
         let pump = Pump::new(Budget::new(1 << 20));
@@ -143,7 +157,7 @@ fn a_drained_peer_connection_keeps_its_open_streams() {
         while peer.is_usable() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(peer.open(id, OPEN_LIMIT).await.err(), Some(OpenError::Closing));
+        assert_eq!(peer.open(key, EPOCH, OPEN_LIMIT).await.err(), Some(OpenError::Closing));
         server.write_all(&[1; 5000]).await.unwrap();
         server.shutdown().await.unwrap();
         client.shutdown().await.unwrap();

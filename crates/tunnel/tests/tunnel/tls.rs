@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use chandler_tunnel::{
-    HubNames, Installation, TunnelId, TunnelIdentity, TunnelKeys,
+    HubNames, Installation, TunnelId, TunnelIdentity, TunnelKeys, TunnelOwner,
     authority::{CertificateAndKey, certificate_request, generate_key_pem},
     keys::service_name,
     tls::{
@@ -26,7 +26,8 @@ fn keys() -> TunnelKeys {
 }
 
 fn identity(installation: Installation) -> TunnelIdentity {
-    TunnelIdentity { installation, tunnel: TunnelId::random().unwrap(), epoch: 1 }
+    let (tunnel, owner) = (TunnelId::random().unwrap(), TunnelOwner::of("fleet", "blue"));
+    TunnelIdentity { installation, tunnel, owner, epoch: 1 }
 }
 
 fn agent(keys: &TunnelKeys, identity: TunnelIdentity, issued: Timestamp) -> CertificateAndKey {

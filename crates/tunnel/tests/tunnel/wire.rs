@@ -116,20 +116,42 @@ fn a_new_list_of_hubs_reaches_the_agent() {
     });
 }
 
+/// Serves another hub with the handler of a tunnel. Returns that tunnel, and the requests of the hub.
+async fn raw_hub() -> (Tunnel, h2::client::SendRequest<Bytes>) {
+    let (hub, agent) = duplex(4096);
+    let tunnel_io = duplex(4096);
+    // The handler and the pump of a tunnel, on a connection of our own.
+    let tunnel = Tunnel::start_on(Options::default(), tunnel_io.0, tunnel_io.1).await;
+    let (handler, pump) = (tunnel.agent.clone(), tunnel.agent_pump.clone());
+    tokio::spawn(async move {
+        let shutdown = CancellationToken::new();
+        chandler_tunnel::serve_agent(agent, handler, pump, &Settings::tunnel(), &shutdown).await
+    });
+    let (requests, connection) = h2::client::handshake(hub).await.unwrap();
+    tokio::spawn(connection);
+    (tunnel, requests)
+}
+
+#[test]
+fn a_list_of_hubs_that_does_not_end_is_given_up() {
+    run(async {
+        let (mut tunnel, requests) = raw_hub().await;
+        let uri = Uri::from_static("https://tunnel/config");
+        let request = Request::builder().method(Method::PUT).uri(uri).body(()).unwrap();
+        let mut requests = requests.ready().await.unwrap();
+        let started = Instant::now();
+        let (response, mut send) = requests.send_request(request, false).unwrap();
+        send.send_data(Bytes::from_static(b"{\"hubs\": ["), false).unwrap();
+        assert_eq!(within(response).await.unwrap().status(), 408);
+        assert_eq!(started.elapsed().as_secs(), 5);
+        assert!(tunnel.configured.try_recv().is_err());
+    });
+}
+
 #[test]
 fn an_agent_serves_nothing_else() {
     run(async {
-        let (hub, agent) = duplex(4096);
-        let tunnel_io = duplex(4096);
-        // The handler and the pump of a tunnel, on a connection of our own.
-        let tunnel = Tunnel::start_on(Options::default(), tunnel_io.0, tunnel_io.1).await;
-        let (handler, pump) = (tunnel.agent.clone(), tunnel.agent_pump.clone());
-        tokio::spawn(async move {
-            let shutdown = CancellationToken::new();
-            chandler_tunnel::serve_agent(agent, handler, pump, &Settings::tunnel(), &shutdown).await
-        });
-        let (requests, connection) = h2::client::handshake(hub).await.unwrap();
-        tokio::spawn(connection);
+        let (tunnel, requests) = raw_hub().await;
         let authority = |text: &str| Uri::builder().authority(text).build().unwrap();
         for (method, uri) in [
             (Method::CONNECT, authority("10.0.0.1:22")),

@@ -3,6 +3,8 @@ use serde_json::json;
 use super::*;
 
 const OWN: &str = "http://fleet.blue:secret@chandler-hub.chandler-system.svc:8132";
+/// The authority of the management cluster.
+const MANAGEMENT_CA: &str = "-----BEGIN CERTIFICATE-----\nT1RIRVI=\n-----END CERTIFICATE-----\n";
 const CA: &str = "-----BEGIN CERTIFICATE-----\nQUJD\nREVG\n-----END CERTIFICATE-----\n";
 
 /// A kubeconfig as Cluster API writes it, with more lines in its cluster entry.
@@ -16,13 +18,13 @@ fn kubeconfig(more: &str) -> String {
     )
 }
 
-fn edit_with(text: &str, endpoint: &str, management_ca: Option<&str>) -> KubeconfigEdit {
+fn edit_with(text: &str, endpoint: &str, management_ca: &str) -> KubeconfigEdit {
     let cluster = ClusterKey::new("fleet", "blue");
     proxy_kubeconfig(text, &KubeconfigProxy { cluster: &cluster, endpoint, url: OWN, management_ca })
 }
 
 fn edit(text: &str) -> KubeconfigEdit {
-    edit_with(text, "10.0.0.7:6443", None)
+    edit_with(text, "10.0.0.7:6443", MANAGEMENT_CA)
 }
 
 fn direct(text: &str) -> KubeconfigEdit {
@@ -135,7 +137,7 @@ fn the_server_must_be_the_endpoint_that_the_hub_connects_to() {
     ];
     for (server, endpoint, same) in rows {
         let text = kubeconfig("").replace("https://10.0.0.7:6443", server);
-        let edit = edit_with(&text, endpoint, None);
+        let edit = edit_with(&text, endpoint, MANAGEMENT_CA);
         assert_eq!(matches!(edit, KubeconfigEdit::Change(_)), same, "{server} {edit:?}");
         let other = matches!(edit, KubeconfigEdit::Refused(KubeconfigRefusal::OtherServer { .. }));
         assert_eq!(other, !same, "{server} {edit:?}");
@@ -144,17 +146,12 @@ fn the_server_must_be_the_endpoint_that_the_hub_connects_to() {
 
 #[test]
 fn the_management_cluster_itself_is_refused() {
-    let other = "-----BEGIN CERTIFICATE-----\nT1RIRVI=\n-----END CERTIFICATE-----\n";
     let refused = KubeconfigEdit::Refused(KubeconfigRefusal::SelfHosted);
-    let same = edit_with(
-        &kubeconfig(""),
-        "10.0.0.7:6443",
-        Some(&format!("{other}{}", CA.replace("\nREVG", "REVG"))),
-    );
-    assert_eq!(same, refused);
-    assert!(matches!(edit_with(&kubeconfig(""), "10.0.0.7:6443", Some(other)), KubeconfigEdit::Change(_)));
+    let both = format!("{MANAGEMENT_CA}{}", CA.replace("\nREVG", "REVG"));
+    assert_eq!(edit_with(&kubeconfig(""), "10.0.0.7:6443", &both), refused);
+    assert!(matches!(edit(&kubeconfig("")), KubeconfigEdit::Change(_)));
     let in_cluster = kubeconfig("").replace("10.0.0.7:6443", "kubernetes.default.svc:443");
-    assert_eq!(edit_with(&in_cluster, "kubernetes.default.svc:443", None), refused);
+    assert_eq!(edit_with(&in_cluster, "kubernetes.default.svc:443", MANAGEMENT_CA), refused);
 }
 
 #[test]

@@ -94,6 +94,12 @@ fn the_conditions_follow_agents_and_kubeconfig() {
             KubeconfigState::Waiting,
             ["WaitingForKubeconfig", "Joined", "Connected", "WaitingForKubeconfig"],
         ),
+        (
+            1,
+            with_agents(&[agent("a", 1)]),
+            KubeconfigState::NoManagementCa,
+            ["WaitingForKubeconfig", "Joined", "Connected", "WaitingForKubeconfig"],
+        ),
         (1, with_agents(&[agent("a", 1)]), proxied(), ["Ready", "Joined", "Connected", "Proxied"]),
         (
             1,

@@ -13,6 +13,10 @@ async fn tunnels_are_validated() {
     let server = Server::shared().await;
     let hub = |address: &str, ca: &str| json!({"hubs": [{"address": address, "caBundle": ca}]});
     let pem = "-----BEGIN CERTIFICATE-----\n";
+    let hubs = |count: u32| {
+        let hubs = (0..count).map(|number| json!({"address": format!("hub-{number}:443"), "caBundle": pem}));
+        json!({"hubs": hubs.collect::<Vec<_>>()})
+    };
     let rows = [
         (object(TUNNEL, &json!({})), None),
         (object(TUNNEL, &json!({"endpoint": "api.blue.example:6443", "connections": 1})), None),
@@ -26,6 +30,8 @@ async fn tunnels_are_validated() {
             Some("a ClusterTunnel has the name of its Cluster"),
         ),
         (object(TUNNEL, &json!({"hubs": []})), Some("spec.hubs")),
+        (object(TUNNEL, &hubs(8)), None),
+        (object(TUNNEL, &hubs(9)), Some("spec.hubs")),
         (object(TUNNEL, &hub("hub.example", pem)), Some("spec.hubs[0].address")),
         (object(TUNNEL, &hub("hub.example:443", "none")), Some("spec.hubs[0].caBundle")),
         (object(TUNNEL, &json!({"proxy": "socks5://proxy.example"})), Some("spec.proxy")),
