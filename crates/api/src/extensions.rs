@@ -33,7 +33,7 @@ pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
 pub use policy::{
     AddonPolicy, AddonPolicySpec, CrdsPolicy, FieldConflicts, HealthPolicy, OnFailure, OnUnselect,
-    PlacementName, PlacementReference, Remediation,
+    PlacementKindName, PlacementReference, Remediation,
 };
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::{
@@ -73,6 +73,11 @@ pub const SUSPEND_ANNOTATION: &str = "chandler.dev/suspend";
 /// Annotation of a release object with the time (RFC 3339) at which a user has asked to try it again. Earlier failures do not
 /// count any more. `chandler retry` writes it.
 pub const RETRY_ANNOTATION: &str = "chandler.dev/retry-at";
+/// Annotation of a release object with `onClusterDelete` of its AddonPolicy, as long as that says something. It counts while the
+/// policy does not exist.
+pub const ON_CLUSTER_DELETE_ANNOTATION: &str = "chandler.dev/on-cluster-delete";
+/// Annotation of a release object that its placement deletes because it no longer selects the Cluster.
+pub const UNSELECTED_ANNOTATION: &str = "chandler.dev/unselected";
 /// Label of the record of a revision that a rollback has created: the digest of the inputs that had failed, and the number of
 /// the revision, as in the label of the revision's own inputs.
 pub const ROLLED_BACK_LABEL: &str = "chandler.dev/rolled-back";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_api::extensions::{RESUMED_ANNOTATION, SyncObject};
-use chandler_view::changes::Change;
+use chandler_view::suspend_and_retry::Change;
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     connection::Connection,
-    target::{TargetArgs, name},
+    object_argument::{ObjectArgs, name},
 };
 
 /// Resume a suspended placement, its release on one cluster, or a Sync
@@ -29,7 +29,7 @@ pub struct ResumeArgs {
     #[command(subcommand)]
     command: Option<ResumeCommand>,
     #[command(flatten)]
-    target: TargetArgs,
+    object: ObjectArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,19 +53,19 @@ pub struct ResumeSyncArgs {
 }
 
 pub async fn run(arguments: ResumeArgs) -> Result<()> {
-    let ResumeArgs { command, target } = arguments;
+    let ResumeArgs { command, object } = arguments;
     match command {
         Some(ResumeCommand::Sync(arguments)) => resume_sync(arguments).await,
-        None => resume_target(target).await,
+        None => resume_object(object).await,
     }
 }
 
-async fn resume_target(target: TargetArgs) -> Result<()> {
-    let selection = target.read().await?;
-    let target = selection.target()?;
-    let changes = target.resume();
+async fn resume_object(object: ObjectArgs) -> Result<()> {
+    let selection = object.read().await?;
+    let objects = selection.objects()?;
+    let changes = objects.resume();
     selection.write(&changes).await?;
-    let (clusters, policy) = (target.suspended_clusters(&selection.fleet), target.policy(&selection.fleet));
+    let (clusters, policy) = (objects.suspended_clusters(&selection.fleet), objects.policy(&selection.fleet));
     selection.print(&changes, || text(&changes, &clusters, policy.as_deref()))
 }
 
@@ -131,7 +131,7 @@ fn resumed_at(sync: &SyncObject) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
-    use chandler_view::{changes::Target, fixtures::fleet};
+    use chandler_view::{fixtures::fleet, suspend_and_retry::AnnotatedObjects};
 
     use super::*;
 
@@ -140,8 +140,8 @@ mod tests {
         let mut fleet = fleet();
         fleet.placements[0].suspended = true;
         fleet.releases[0].suspended = true;
-        let target = Target::Placement(&fleet.placements[0]);
-        let text = text(&target.resume(), &target.suspended_clusters(&fleet), Some("platform/careful"));
+        let objects = AnnotatedObjects::Placement(&fleet.placements[0]);
+        let text = text(&objects.resume(), &objects.suspended_clusters(&fleet), Some("platform/careful"));
         assert_eq!(
             text,
             "HelmChartProxy fleet/hello is resumed.\n\

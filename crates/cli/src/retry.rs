@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use chandler_view::changes::{Change, Target};
+use chandler_view::suspend_and_retry::{AnnotatedObjects, Change};
 use clap::Args;
 use http::header::DATE;
 use jiff::{Timestamp, fmt::rfc2822};
 use kube::{Client, client::Body};
 
-use crate::target::{TargetArgs, name};
+use crate::object_argument::{ObjectArgs, name};
 
 /// Try failed releases again
 ///
@@ -19,16 +19,16 @@ use crate::target::{TargetArgs, name};
 #[derive(Debug, Args)]
 pub struct RetryArgs {
     #[command(flatten)]
-    target: TargetArgs,
+    object: ObjectArgs,
 }
 
 pub async fn run(arguments: RetryArgs) -> Result<()> {
-    let RetryArgs { target } = arguments;
-    let selection = target.read().await?;
-    let target = selection.target()?;
-    let changes = target.retry(&selection.fleet, server_time(&selection.client).await);
+    let RetryArgs { object } = arguments;
+    let selection = object.read().await?;
+    let objects = selection.objects()?;
+    let changes = objects.retry(&selection.fleet, server_time(&selection.client).await);
     selection.write(&changes).await?;
-    selection.print(&changes, || text(&target, &changes))
+    selection.print(&changes, || text(&objects, &changes))
 }
 
 /// Returns the time of the API server: if the clock of the user is fast, later failures would not count until it is reached.
@@ -48,7 +48,7 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     rfc2822::parse(text).ok().map(|date| date.timestamp())
 }
 
-fn text(target: &Target<'_>, changes: &[Change]) -> String {
+fn text(objects: &AnnotatedObjects<'_>, changes: &[Change]) -> String {
     let mut text = String::new();
     for change in changes {
         let name = name(change);
@@ -61,7 +61,7 @@ fn text(target: &Target<'_>, changes: &[Change]) -> String {
             ),
         };
     }
-    if let (Target::Placement(placement), true) = (target, changes.is_empty()) {
+    if let (AnnotatedObjects::Placement(placement), true) = (objects, changes.is_empty()) {
         let _ = writeln!(text, "No release of {} has failed, so nothing is tried again.", placement.object);
     }
     text
@@ -84,13 +84,13 @@ mod tests {
     fn the_releases_that_are_retried_are_named() {
         let fleet = fleet();
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
-        let faulty = Target::Placement(&fleet.placements[1]);
+        let faulty = AnnotatedObjects::Placement(&fleet.placements[1]);
         assert_eq!(
             text(&faulty, &faulty.retry(&fleet, now)),
             "HelmReleaseProxy fleet/faulty-alpha on cluster alpha is tried again.\n"
         );
         let other = placement("other", &[]);
-        let ready = Target::Placement(&other);
+        let ready = AnnotatedObjects::Placement(&other);
         assert_eq!(
             text(&ready, &ready.retry(&fleet, now)),
             "No release of HelmChartProxy fleet/other has failed, so nothing is tried again.\n"

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use chandler_view::changes::Change;
+use chandler_view::suspend_and_retry::Change;
 use clap::Args;
 
-use crate::target::{TargetArgs, name};
+use crate::object_argument::{ObjectArgs, name};
 
 /// Suspend a placement, or its release on one cluster
 ///
@@ -16,16 +16,16 @@ use crate::target::{TargetArgs, name};
 #[derive(Debug, Args)]
 pub struct SuspendArgs {
     #[command(flatten)]
-    target: TargetArgs,
+    object: ObjectArgs,
 }
 
 pub async fn run(arguments: SuspendArgs) -> Result<()> {
-    let SuspendArgs { target } = arguments;
-    let selection = target.read().await?;
-    let target = selection.target()?;
-    let changes = target.suspend();
+    let SuspendArgs { object } = arguments;
+    let selection = object.read().await?;
+    let objects = selection.objects()?;
+    let changes = objects.suspend();
     selection.write(&changes).await?;
-    selection.print(&changes, || text(&changes, &selection.arguments(&target)))
+    selection.print(&changes, || text(&changes, &selection.arguments(&objects)))
 }
 
 fn text(changes: &[Change], arguments: &str) -> String {

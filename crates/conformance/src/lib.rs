@@ -30,6 +30,7 @@ mod agreement;
 mod bundle;
 mod chart;
 mod context;
+mod custom_resources;
 mod environment;
 mod error;
 mod helm;

@@ -7,7 +7,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     naming,
     placement::PlacementKind,
-    policy::cycle_text,
+    policy::{ReleasePolicy, cycle_text, last_on_cluster_delete},
     release::{Claimant, ReleaseKind},
 };
 use kube::{
@@ -125,14 +125,25 @@ impl AllKinds {
     }
 
     /// Returns what the policy of a release's placement requires of others: the dependencies that are not ready, and the
-    /// placements that have to be removed first.
-    pub fn policy_order(&self, release: &ObjectKey) -> (Vec<String>, Vec<String>) {
+    /// placements that have to be removed first, as far as their releases are `removed`.
+    pub fn policy_order(
+        &self,
+        release: &ObjectKey,
+        removed: impl Fn(&ObjectKey) -> bool,
+    ) -> (Vec<String>, Vec<String>) {
         let index = self.index.lock();
         let (dependencies, dependents) = (index.dependencies(release), index.dependents(release));
         drop(index);
         let is_ready = |release: &ObjectKey| self.pairs.iter().any(|pair| pair.satisfies_dependents(release));
         let unmet = dependencies.iter().filter(|dependency| !dependency.releases.iter().any(is_ready));
-        (unmet.map(unmet_text).collect(), dependents.iter().map(ToString::to_string).collect())
+        let needing = dependents.iter().filter(|dependent| dependent.releases.iter().any(&removed));
+        (unmet.map(unmet_text).collect(), needing.map(|one| one.placement.to_string()).collect())
+    }
+
+    /// Returns whether a release object is removed before its Cluster, if that is being deleted. The others are left until it is
+    /// gone.
+    pub fn is_removed_first(&self, release: &ObjectKey) -> bool {
+        self.pairs.iter().any(|pair| pair.is_removed_first(release))
     }
 
     /// Returns the add-ons of a cluster and whether they are ready.
@@ -148,6 +159,9 @@ pub trait PairCaches: Send + Sync {
     fn release_counts(&self) -> ReleaseCounts;
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
     fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst>;
+    /// Returns whether a release object is being deleted, or is deleted before its Cluster. It is `false` for release objects of
+    /// other kinds.
+    fn is_removed_first(&self, release: &ObjectKey) -> bool;
     /// Returns whether the releases that depend on this one may proceed. It is `false` for release objects of other kinds.
     fn satisfies_dependents(&self, release: &ObjectKey) -> bool;
 }
@@ -187,15 +201,9 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
     }
 
     fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst> {
-        let is_removed_first = |release: &Arc<P::Release>| {
-            let placement = placement_of(&self.placements, &**release);
-            let policy = placement.map(|placement| self.policies.of(&*placement)).unwrap_or_default();
-            release
-                .desired()
-                .is_ok_and(|desired| desired.with_policy(&policy.effective()).remove_with_cluster)
-        };
-        let releases = self.releases.on_cluster(cluster).into_iter().filter(is_removed_first);
+        let releases = self.releases.on_cluster(cluster).into_iter();
         releases
+            .filter(|release| self.removes_with_cluster(release))
             .map(|release| RemovedFirst {
                 addon: addon_name::<P>(&release),
                 kind: status::kind::<P::Release>(),
@@ -207,10 +215,33 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
             .collect()
     }
 
+    fn is_removed_first(&self, release: &ObjectKey) -> bool {
+        self.release(release).is_some_and(|release| {
+            release.meta().deletion_timestamp.is_some() || self.removes_with_cluster(&release)
+        })
+    }
+
     fn satisfies_dependents(&self, release: &ObjectKey) -> bool {
-        let is_own = release.kind == status::kind::<P::Release>();
-        let object = is_own.then(|| self.releases.by_reference(&release.reference())).flatten();
-        object.is_some_and(|object| object.satisfies_dependents())
+        self.release(release).is_some_and(|release| release.satisfies_dependents())
+    }
+}
+
+impl<P: PlacementKind> PairCache<P> {
+    /// Returns a release object, unless it is of another kind.
+    fn release(&self, key: &ObjectKey) -> Option<Arc<P::Release>> {
+        let is_own = key.kind == status::kind::<P::Release>();
+        is_own.then(|| self.releases.by_reference(&key.reference())).flatten()
+    }
+
+    /// Returns whether a release is uninstalled before its Cluster is deleted.
+    fn removes_with_cluster(&self, release: &P::Release) -> bool {
+        let placement = placement_of(&self.placements, release);
+        let on_cluster_delete = match placement {
+            Some(placement) => self.policies.of(&*placement).on_cluster_delete(release),
+            None => last_on_cluster_delete(release),
+        };
+        let policy = ReleasePolicy { on_cluster_delete, ..ReleasePolicy::default() };
+        release.desired().is_ok_and(|desired| desired.with_policy(&policy).remove_with_cluster)
     }
 }
 
@@ -237,14 +268,16 @@ fn unmet_text(dependency: &Dependency) -> String {
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::{PlacementName, PlacementReference};
+    use chandler_api::extensions::{PlacementKindName, PlacementReference};
 
     use super::*;
 
     #[test]
     fn dependencies_that_are_not_ready_are_explained() {
-        let [hello, cni] = ["hello", "cni"]
-            .map(|name| PlacementReference { kind: PlacementName::HelmChartProxy, name: name.to_owned() });
+        let [hello, cni] = ["hello", "cni"].map(|name| PlacementReference {
+            kind: PlacementKindName::HelmChartProxy,
+            name: name.to_owned(),
+        });
         let found = Dependency { placement: cni.clone(), exists: true, releases: Vec::new(), cycle: None };
         assert_eq!(unmet_text(&found), "HelmChartProxy cni");
         let missing = Dependency { exists: false, ..found.clone() };

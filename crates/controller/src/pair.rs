@@ -3,7 +3,11 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chandler_api::capi::WATCH_FILTER_LABEL;
-use chandler_core::{placement::PlacementKind, policy::PolicyState, release::replaces_unsafe_crds};
+use chandler_core::{
+    placement::PlacementKind,
+    policy::{PolicyState, is_suspended, last_on_cluster_delete},
+    release::replaces_unsafe_crds,
+};
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
     ResourceExt as _,
@@ -279,7 +283,11 @@ fn placement_state<P: PlacementKind>(
 ) -> PlacementStateOf<P::Release> {
     let Pair { placements, placement_queue, policies, .. } = pair.clone();
     Box::new(move |release| {
-        let Some(placement) = placement_of(&placements, release) else { return PlacementState::default() };
+        let Some(placement) = placement_of(&placements, release) else {
+            let on_cluster_delete = last_on_cluster_delete(release);
+            return PlacementState { on_cluster_delete, ..PlacementState::default() };
+        };
+        let policy = policies.of(&*placement);
         let deleting = placement.meta().deletion_timestamp.is_some();
         let cluster = P::cluster_of(release).and_then(|key| Some((clusters.get(&key)?, key)));
         PlacementState {
@@ -288,11 +296,12 @@ fn placement_state<P: PlacementKind>(
             is_applied: deleting
                 || placement_queue.is_applied(&placement)
                     && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
-            suspended: status::is_suspended(&*placement),
+            suspended: is_suspended(&*placement),
             is_unselected: !deleting
                 && cluster.is_some_and(|(cluster, key)| !placement.selects(&key, cluster.labels())),
             replace_unsafe_crds: replaces_unsafe_crds(&*placement),
-            policy: match policies.of(&*placement) {
+            on_cluster_delete: policy.on_cluster_delete(release),
+            policy: match policy {
                 // Users delete a placement together with its policy.
                 PolicyState::Missing(_) if deleting => PolicyState::None,
                 state => state,

@@ -6,7 +6,7 @@ use chandler_api::extensions::{AddonPolicy, Reference};
 use chandler_core::{
     extension::namespace_of,
     placement::PlacementKind,
-    policy::{PolicyOptions, PolicyState, merge},
+    policy::{PolicyOverrides, PolicyState, merge},
 };
 use kube::{
     api::ApiResource,
@@ -41,18 +41,23 @@ impl Policies {
     /// Returns what the policy of a placement means for its releases.
     pub fn of<P: PlacementKind>(&self, placement: &P) -> PolicyState {
         let namespace = placement.meta().namespace.as_deref().unwrap_or_default();
-        self.state(namespace, placement.policy().as_ref(), &placement.options())
+        self.state(namespace, placement.policy().as_ref(), &placement.policy_overrides())
     }
 
     /// Returns what the policy that a placement of `namespace` refers to means for a placement with these options.
-    fn state(&self, namespace: &str, reference: Option<&Reference>, options: &PolicyOptions) -> PolicyState {
+    fn state(
+        &self,
+        namespace: &str,
+        reference: Option<&Reference>,
+        overrides: &PolicyOverrides,
+    ) -> PolicyState {
         let Some(reference) = reference else { return PolicyState::None };
         let home = namespace_of(reference.scope, namespace, &self.platform);
         let object = ObjectRef::new(&reference.name).within(home);
         let Some(policy) = self.stores.iter().find_map(|store| store.get(&object)) else {
             return PolicyState::Missing(format!("AddonPolicy {home}/{}", reference.name));
         };
-        let (policy, conflict) = merge(&policy.spec, options);
+        let (policy, conflict) = merge(&policy.spec, overrides);
         PolicyState::Known { policy, conflict }
     }
 }
@@ -95,7 +100,7 @@ mod tests {
         let (policies, PolicyWriters(mut writers)) = Policies::new(own.and_platform("platform"), "platform");
         let (namespace, platform) =
             (reference(ReferenceScope::Namespace), reference(ReferenceScope::Platform));
-        let state = |reference| policies.state("fleet", reference, &PolicyOptions::default());
+        let state = |reference| policies.state("fleet", reference, &PolicyOverrides::default());
         assert_eq!(state(None), PolicyState::None);
         let missing = |namespace: &str| PolicyState::Missing(format!("AddonPolicy {namespace}/careful"));
         assert_eq!(state(Some(&namespace)), missing("fleet"));

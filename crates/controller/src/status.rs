@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use chandler_api::{FIELD_MANAGER, capi::PAUSED_ANNOTATION, extensions::SUSPEND_ANNOTATION};
+use chandler_api::{FIELD_MANAGER, capi::PAUSED_ANNOTATION};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
@@ -85,11 +85,6 @@ async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> 
 /// Returns whether a placement or a release object is paused. A Cluster is paused by its spec instead.
 pub fn is_paused<K: Resource>(object: &K) -> bool {
     object.annotations().contains_key(PAUSED_ANNOTATION)
-}
-
-/// Returns whether the annotation of a placement or a release object suspends operations. A policy may suspend them too.
-pub fn is_suspended<K: Resource>(object: &K) -> bool {
-    object.annotations().get(SUSPEND_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 /// Returns the API of an object's kind in its namespace.

@@ -11,4 +11,4 @@ mod workloads;
 pub use kinds::has_status;
 pub use object::{ObjectState, object_state};
 pub use observation::Observation;
-pub use release::{PATIENCE, ReleaseHealth, recheck_at, release_health};
+pub use release::{ReleaseHealth, UNHEALTHY_GRACE_PERIOD, recheck_at, release_health};

@@ -155,13 +155,14 @@ impl ReleaseInventory {
     }
 
     /// Returns the revision that a rollback restores after these inputs have failed: the last one before the newest that was
-    /// deployed and that Chandler created from other inputs.
+    /// deployed from other inputs. `None` also if another client has deployed it, because an older one is not what was running.
     pub fn rollback_target(&self, release: &ReleaseId, failed: &InputDigest) -> Option<&RevisionState> {
         let mut earlier = self.revisions(release)?.values().rev().skip(1);
-        earlier.find(|seen| {
+        let last = earlier.find(|seen| {
             matches!(seen.status, ReleaseStatus::Deployed | ReleaseStatus::Superseded)
-                && seen.mark.as_ref().is_some_and(|mark| mark.digest != *failed)
-        })
+                && seen.mark.as_ref().is_none_or(|mark| mark.digest != *failed)
+        });
+        last.filter(|seen| seen.mark.is_some())
     }
 }
 
@@ -282,13 +283,14 @@ mod tests {
             let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);
             target.map(|seen| seen.revision)
         };
-        let rows: [(&[(u32, &str, Option<char>)], Option<u32>); 8] = [
+        let rows: [(&[(u32, &str, Option<char>)], Option<u32>); 9] = [
             (&[], None),
             (&[(1, "failed", Some('b'))], None),
             (&[(1, "deployed", Some('a'))], None),
             (&[(1, "deployed", Some('a')), (2, "failed", Some('b'))], Some(1)),
             (&[(1, "superseded", Some('c')), (2, "deployed", Some('a')), (3, "failed", Some('b'))], Some(2)),
             (&[(1, "deployed", None), (2, "failed", Some('b'))], None),
+            (&[(1, "superseded", Some('a')), (2, "deployed", None), (3, "failed", Some('b'))], None),
             (
                 &[(1, "superseded", Some('a')), (2, "superseded", Some('b')), (3, "failed", Some('b'))],
                 Some(1),

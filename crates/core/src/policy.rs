@@ -1,18 +1,20 @@
 //! AddonPolicies: what applies to the releases of a placement.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{
-    AddonPolicySpec, CrdsPolicy, FieldConflicts, OnClusterDelete, OnFailure, OnUnselect, PlacementReference,
-    Reference, Remediation, Scope,
+    AddonPolicySpec, CrdsPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, OnFailure,
+    OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference, Reference, Remediation,
+    SUSPEND_ANNOTATION, Scope, UNSELECTED_ANNOTATION,
 };
+use kube_core::{Resource, ResourceExt as _};
 
 /// Prefix of the name of a policy in the platform namespace, in the annotation of a HelmChartProxy.
 const PLATFORM_PREFIX: &str = "platform/";
 
-/// The options of a placement that a policy may contradict.
+/// The options of a placement that win over its policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PolicyOptions {
+pub struct PolicyOverrides {
     pub atomic: bool,
     pub skip_crds: bool,
     pub force: bool,
@@ -33,6 +35,7 @@ pub struct ReleasePolicy {
     pub on_unselect: OnUnselect,
     /// `None` means that the release object says it.
     pub on_cluster_delete: Option<OnClusterDelete>,
+    /// What happens to CRDs, unless the placement skips them.
     pub crds: CrdsPolicy,
 }
 
@@ -75,6 +78,25 @@ impl PolicyState {
         }
     }
 
+    /// Returns what the policy says about the deletion of the Cluster, or what it has said last if it does not exist. `None` means
+    /// that the release object says it.
+    pub fn on_cluster_delete(&self, release: &impl Resource) -> Option<OnClusterDelete> {
+        match self {
+            Self::None => None,
+            Self::Missing(_) => last_on_cluster_delete(release),
+            Self::Known { policy, .. } => policy.on_cluster_delete,
+        }
+    }
+
+    /// Returns whether the health of the objects is observed. While the policy does not exist, it is if it `was_observed`.
+    pub fn observes_health(&self, was_observed: bool) -> bool {
+        match self {
+            Self::None => true,
+            Self::Missing(_) => was_observed,
+            Self::Known { policy, .. } => policy.health,
+        }
+    }
+
     /// Returns the name of the policy if it does not exist.
     pub fn missing(&self) -> Option<&str> {
         match self {
@@ -85,7 +107,9 @@ impl PolicyState {
 }
 
 /// Merges a policy with the options of a placement, which win. Also returns a text for users if they contradict each other.
-pub fn merge(spec: &AddonPolicySpec, options: &PolicyOptions) -> (ReleasePolicy, Option<String>) {
+///
+/// `skipCRDs` is only part of the text: [`Desired::with_policy`](crate::release::Desired::with_policy) lets it win.
+pub fn merge(spec: &AddonPolicySpec, options: &PolicyOverrides) -> (ReleasePolicy, Option<String>) {
     let mut policy = ReleasePolicy {
         suspend: spec.suspend,
         remediation: spec.remediation,
@@ -104,19 +128,21 @@ pub fn merge(spec: &AddonPolicySpec, options: &PolicyOptions) -> (ReleasePolicy,
         remediation.on_failure = OnFailure::Keep;
         conflicts.push("option atomic wins over remediation.onFailure: Uninstall");
     }
-    if options.force && spec.conflicts.is_some_and(|conflicts| conflicts != FieldConflicts::Force) {
+    if options.force {
         policy.conflicts = FieldConflicts::Force;
-        conflicts.push(match spec.conflicts {
-            Some(FieldConflicts::IgnoreFields) => "option force wins over conflicts: IgnoreFields",
-            _ => "option force wins over conflicts: Fail",
-        });
+        match spec.conflicts {
+            Some(FieldConflicts::Fail) => conflicts.push("option force wins over conflicts: Fail"),
+            Some(FieldConflicts::IgnoreFields) => {
+                conflicts.push("option force wins over conflicts: IgnoreFields");
+            }
+            Some(FieldConflicts::Force) | None => {}
+        }
     }
     if options.skip_crds {
-        policy.crds = CrdsPolicy::Skip;
         match spec.crds {
             Some(CrdsPolicy::Create) => conflicts.push("option skipCRDs wins over crds: Create"),
             Some(CrdsPolicy::CreateReplace) => {
-                conflicts.push("option skipCRDs wins over crds: CreateReplace")
+                conflicts.push("option skipCRDs wins over crds: CreateReplace");
             }
             Some(CrdsPolicy::Skip) | None => {}
         }
@@ -125,6 +151,42 @@ pub fn merge(spec: &AddonPolicySpec, options: &PolicyOptions) -> (ReleasePolicy,
         format!("the policy contradicts the placement: {}; change one of them", conflicts.join(", "))
     });
     (policy, conflict)
+}
+
+/// Returns whether the annotation of a placement or a release object suspends operations. A policy may suspend them, too.
+pub fn is_suspended(object: &impl Resource) -> bool {
+    object.annotations().get(SUSPEND_ANNOTATION).is_some_and(|value| value == "true")
+}
+
+/// Returns what the policy of a release object has said last about the deletion of the Cluster.
+pub fn last_on_cluster_delete(release: &impl Resource) -> Option<OnClusterDelete> {
+    OnClusterDelete::parse(release.annotations().get(ON_CLUSTER_DELETE_ANNOTATION)?)
+}
+
+/// Returns whether a placement has marked a release object as one whose Cluster it no longer selects.
+pub fn is_marked_unselected(release: &impl Resource) -> bool {
+    release.annotations().get(UNSELECTED_ANNOTATION).is_some_and(|value| value == "true")
+}
+
+/// Returns the policy that a placement refers to: a HelmChartProxy with its annotation, an ExtensionInstance with `policyRef`
+/// of its spec.
+pub fn policy_of(
+    kind: PlacementKindName,
+    annotations: &BTreeMap<String, String>,
+    policy_ref: Option<Reference>,
+) -> Option<Reference> {
+    match kind {
+        PlacementKindName::HelmChartProxy => parse_reference(annotations.get(POLICY_ANNOTATION)?),
+        PlacementKindName::ExtensionInstance => policy_ref,
+    }
+}
+
+/// Returns the text that [`parse_reference`] parses: `NAME`, or `platform/NAME` for a policy in the platform namespace.
+pub fn reference_text(reference: &Reference) -> String {
+    match reference.scope {
+        Scope::Namespace => reference.name.clone(),
+        Scope::Platform => format!("{PLATFORM_PREFIX}{}", reference.name),
+    }
 }
 
 /// Parses the annotation of a HelmChartProxy: `NAME`, or `platform/NAME` for a policy in the platform namespace. Returns `None`

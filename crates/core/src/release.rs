@@ -18,7 +18,7 @@ pub use desired::{
     Desired, ExecutionOptions, PackageReference, RenderingOptions, SecretKey, SourceAccess, SourceFolder,
     Strategy, VALUES_KEY, Values, ValuesReuse, replaces_unsafe_crds,
 };
-pub use failures::{past_failure, record_failure};
+pub use failures::{past_failure, record_failure, retry_requested_at};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
 pub use kind::ReleaseKind;

@@ -20,7 +20,10 @@ use chandler_sandbox::{
     service_account,
     testing::{self, SharedSandbox},
 };
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
@@ -116,6 +119,18 @@ impl World {
         std::fs::write(&path, kubeconfig.replace(&format!(":{port}"), &format!(":{}", proxy.port())))
             .unwrap();
         (proxy, path.to_string_lossy().into_owned())
+    }
+
+    /// Starts a proxy in front of the API server of a workload cluster, and lets managers reach the cluster through it.
+    pub async fn interpose(&self, plane: &Plane) -> FaultProxy {
+        let proxy = FaultProxy::start(plane.port()).await.unwrap();
+        let ports = [plane.port(), proxy.port()].map(|port| format!(":{port}"));
+        let kubeconfig = plane.kubeconfig().replace(&ports[0], &ports[1]);
+        let patch = Patch::Merge(json!({"stringData": {"value": kubeconfig}}));
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = format!("{}-kubeconfig", plane.name());
+        secrets.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        proxy
     }
 
     pub fn start_manager(&self) -> Manager {

@@ -50,7 +50,7 @@ pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
             wait_for_jobs: execution.wait_for_jobs,
             atomic: execution.atomic,
             disable_hooks: rendering.disable_hooks,
-            crds: crd_policy(rendering.skip_crds, execution.crds).into(),
+            crds: crd_policy(execution.crds).into(),
             take_ownership: execution.take_ownership,
             method: proto::ApplyMethod::PreferServerSide.into(),
             force_conflicts: false,
@@ -254,8 +254,8 @@ fn status(status: proto::ReleaseStatus) -> ReleaseStatus {
     }
 }
 
-fn crd_policy(skip: bool, policy: CrdsPolicy) -> proto::CrdPolicy {
-    match if skip { CrdsPolicy::Skip } else { policy } {
+fn crd_policy(policy: CrdsPolicy) -> proto::CrdPolicy {
+    match policy {
         CrdsPolicy::Skip => proto::CrdPolicy::Skip,
         CrdsPolicy::Create => proto::CrdPolicy::Unspecified,
         CrdsPolicy::CreateReplace => proto::CrdPolicy::CreateReplace,

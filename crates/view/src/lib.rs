@@ -1,7 +1,6 @@
 //! Models of what the CLI shows of a management cluster: reads objects and shapes them. Printing is left to the caller.
 
 pub mod catalog;
-pub mod changes;
 pub mod commits;
 pub mod description;
 #[cfg(any(test, feature = "fixtures"))]
@@ -11,6 +10,7 @@ pub mod fleet;
 pub mod listing;
 pub mod paging;
 pub mod sources;
+pub mod suspend_and_retry;
 pub mod tunnels;
 pub mod upgrade_check;
 

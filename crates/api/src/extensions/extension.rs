@@ -208,6 +208,21 @@ pub enum OnClusterDelete {
     Uninstall,
 }
 
+impl OnClusterDelete {
+    /// Returns the name that the API uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Skip => "Skip",
+            Self::Uninstall => "Uninstall",
+        }
+    }
+
+    /// Parses a name that the API uses.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Skip, Self::Uninstall].into_iter().find(|known| known.as_str() == text)
+    }
+}
+
 /// Observed state of an extension.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]

@@ -165,7 +165,7 @@ pub enum CrdsPolicy {
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct PlacementReference {
     /// The kind of the placement.
-    pub kind: PlacementName,
+    pub kind: PlacementKindName,
     /// Name of the placement.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
@@ -179,14 +179,14 @@ impl fmt::Display for PlacementReference {
 
 /// A kind of placements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum PlacementName {
+pub enum PlacementKindName {
     /// A HelmChartProxy.
     HelmChartProxy,
     /// An ExtensionInstance.
     ExtensionInstance,
 }
 
-impl fmt::Display for PlacementName {
+impl fmt::Display for PlacementKindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::HelmChartProxy => "HelmChartProxy",

@@ -5,18 +5,14 @@ use chandler_tool::generated::tool::FailureCategory;
 use k8s_openapi::{
     api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{
-    Api, ResourceExt as _,
-    api::{DynamicObject, PostParams},
-    core::GroupVersionKind,
-    discovery::ApiResource,
-};
+use kube::{ResourceExt as _, api::PostParams};
 use serde_json::json;
 
 use crate::{
     Case, CaseError,
     context::Context,
-    request::{REPLACE_UNSAFE, RequestExt as _},
+    custom_resources::{self, allowing, definition, find_definition, group, thing, things},
+    request::RequestExt as _,
 };
 
 pub const CASES: &[Case] = &[
@@ -126,43 +122,12 @@ async fn values(context: &Context) -> Result<(), CaseError> {
     Ok(())
 }
 
-fn group(context: &Context) -> String {
-    format!("{}.example.invalid", context.namespace)
-}
-
-/// Returns a CRD of `Thing`s whose spec has these fields.
-fn definition(group: &str, fields: &[&str]) -> String {
-    let fields: Vec<_> = fields.iter().map(|field| format!("{field}: {{type: string}}")).collect();
-    let fields = fields.join(", ");
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\n\
-         spec:\n  group: {group}\n  scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
-         versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        \
-         type: object\n        properties:\n          spec: {{type: object, properties: {{{fields}}}}}\n"
-    )
-}
-
-fn thing(group: &str, field: &str) -> String {
-    format!("apiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: thing}}\nspec: {{{field}: x}}\n")
-}
-
-fn things(context: &Context) -> Api<DynamicObject> {
-    context.dynamic(&ApiResource::from_gvk(&GroupVersionKind::gvk(&group(context), "v1", "Thing")))
-}
-
-fn crd_api(context: &Context) -> Api<CustomResourceDefinition> {
-    Api::all(context.environment.client.clone())
-}
-
-async fn find_definition(context: &Context) -> Result<Option<CustomResourceDefinition>, CaseError> {
-    Ok(crd_api(context).get_opt(&format!("things.{}", group(context))).await?)
-}
-
 async fn definitions(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     // The object comes first in the order of the files.
     let bundle = |field: &str, fields: &[&str]| {
-        context.pack_bundle(&[("a.yaml", thing(&group, field)), ("b.yaml", definition(&group, fields))])
+        context
+            .pack_bundle(&[("a.yaml", thing(&group, "thing", field)), ("b.yaml", definition(&group, fields))])
     };
     let (one, two) = (bundle("one", &["one"])?, bundle("two", &["one", "two"])?);
     context.apply(context.install("web", &one, json!({}))).await?;
@@ -201,8 +166,7 @@ async fn unsafe_definition(context: &Context) -> Result<(), CaseError> {
 
     // The CRD itself may allow it, too.
     context.apply(context.upgrade("web", &package, json!({}))).await?;
-    let allowed = format!("metadata: {{annotations: {{{REPLACE_UNSAFE}: \"true\"}}, ");
-    let package = context.pack_bundle(&[("a.yaml", narrower.replace("metadata: {", &allowed))])?;
+    let package = context.pack_bundle(&[("a.yaml", allowing(&narrower))])?;
     context.apply(context.upgrade("web", &package, json!({}))).await.map(drop)
 }
 
@@ -218,7 +182,7 @@ async fn foreign_definition(context: &Context) -> Result<(), CaseError> {
         },
     }))
     .map_err(|error| CaseError::Host(error.into()))?;
-    crd_api(context).create(&PostParams::default(), &foreign).await?;
+    custom_resources::definitions(context).create(&PostParams::default(), &foreign).await?;
     let package =
         context.pack_bundle(&[("a.yaml", definition(&group, &["one"])), ("b.yaml", config("one", "1"))])?;
     let request = context.install("web", &package, json!({}));

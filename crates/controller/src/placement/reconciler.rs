@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION},
+    extensions::UNSELECTED_ANNOTATION,
     reasons::PlacementReason,
     status::PlacementStatus,
 };
@@ -14,6 +15,7 @@ use chandler_core::{
     placement::{
         Change, ClusterFailure, DeleteFailure, PlacementKind, PlacementSummary, Selection, changes, report,
     },
+    policy::is_marked_unselected,
     release::ReleaseKind,
 };
 use futures::{StreamExt as _, stream};
@@ -225,7 +227,7 @@ where
     ) -> (Vec<Change<P::Release>>, Vec<ClusterFailure>) {
         let mut needed = Vec::new();
         let allowed = |change: &Change<P::Release>| {
-            let Change::Delete(release) = change else { return true };
+            let (Change::Delete(release) | Change::Unselect(release)) = change else { return true };
             let dependents = self
                 .context
                 .compose
@@ -250,7 +252,8 @@ where
         for change in changes {
             match change {
                 Change::Apply(object) => applies.push(self.apply_one(&api, reference, *object)),
-                Change::Delete(release) => deletions.push(self.delete_one(&api, reference, release)),
+                Change::Delete(release) => deletions.push(self.delete_one(&api, reference, release, false)),
+                Change::Unselect(release) => deletions.push(self.delete_one(&api, reference, release, true)),
             }
         }
         futures::join!(failures(applies), failures(deletions))
@@ -280,11 +283,17 @@ where
         api: &Api<P::Release>,
         reference: &ObjectRef<P>,
         release: Arc<P::Release>,
+        is_unselected: bool,
     ) -> Option<DeleteFailure> {
         let _permit = self.context.writes.acquire().await;
         let name = release.name_any();
-        match api.delete(&name, &DeleteParams::default()).await {
-            Ok(_) => None,
+        let marked = if is_unselected { self.mark_unselected(api, &release).await } else { Ok(()) };
+        let deleted = match marked {
+            Ok(()) => api.delete(&name, &DeleteParams::default()).await.map(drop),
+            Err(error) => Err(error),
+        };
+        match deleted {
+            Ok(()) => None,
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 self.context.written.remove(reference, &name);
                 None
@@ -294,6 +303,17 @@ where
                 Some(DeleteFailure { object: name, cluster, message: error.to_string() })
             }
         }
+    }
+
+    /// Marks a release object as one whose Cluster is no longer selected, if that matters to the policy: the deletion may take
+    /// until the Cluster is selected again.
+    async fn mark_unselected(&self, api: &Api<P::Release>, release: &P::Release) -> Result<(), kube::Error> {
+        let exists = P::cluster_of(release).is_some_and(|key| self.context.clusters.get(&key).is_some());
+        if self.object.policy().is_none() || !exists || is_marked_unselected(release) {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {UNSELECTED_ANNOTATION: "true"}}}));
+        api.patch(&release.name_any(), &PatchParams::default(), &patch).await.map(drop)
     }
 
     fn count(

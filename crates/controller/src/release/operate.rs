@@ -2,19 +2,22 @@
 
 use std::{sync::Arc, time::Instant};
 
+use chandler_api::extensions::OnFailure;
 use chandler_core::{
     digest::InputDigest,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
-    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind},
+    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
     target::Target,
 };
+use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
 use chandler_tool::{
     Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder, RollbackOrder,
 };
 use chandler_workload::Connection;
 use futures::FutureExt as _;
+use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
@@ -68,12 +71,21 @@ pub(super) struct Start {
     pub key: String,
     /// What a rollback restores.
     pub restored: Option<Restored>,
+    /// When the failure happened that the operation is the remediation of.
+    pub failed_at: Option<Timestamp>,
 }
 
 /// The revision that a rollback restores.
 pub(super) struct Restored {
     pub revision: u32,
     pub inputs: InputDigest,
+}
+
+/// What is applied.
+struct Prepared {
+    values: String,
+    /// It is kept until the operation has ended, so that the store does not delete it.
+    package: StoredPackage,
 }
 
 /// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
@@ -117,7 +129,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             tool,
             connection,
         };
-        let is_removal = matches!(started.kind(), OperationKind::Remove | OperationKind::Uninstall);
+        let is_removal = matches!(started.kind(), OperationKind::Remove | OperationKind::UninstallFailed);
         let waits = desired.execution.wait && !is_removal;
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
@@ -144,10 +156,14 @@ impl<R: ReleaseKind> Work<R> {
         let desired = if handle.cancel.is_cancelled() { None } else { self.still_desired() };
         let Some(desired) = desired else {
             tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation is not started: it is outdated");
-            return self.outcome(true, Err(not_begun().into()));
+            return self.outcome(self.start.key.clone(), true, Err(not_begun().into()));
         };
         tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
-        let result = self.act(desired, &handle).await;
+        let (key, result) = match self.prepare(&desired, &handle).await {
+            Ok(prepared) => (self.start.key.clone(), self.act(desired, prepared, &handle).await),
+            // It says nothing about the release, so it is no attempt at applying the inputs.
+            Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
+        };
         let outcome = match &result {
             Ok(Done::Unchanged(_)) => "unchanged",
             Ok(_) => "success",
@@ -163,11 +179,11 @@ impl<R: ReleaseKind> Work<R> {
         tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
         let canceled = handle.cancel.is_cancelled()
             && result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled);
-        self.outcome(canceled, result)
+        self.outcome(key, canceled, result)
     }
 
-    fn outcome(&self, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
-        Outcome { key: self.start.key.clone(), tool: self.tool.id(), canceled, result }
+    fn outcome(&self, key: String, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
+        Outcome { key, tool: self.tool.id(), canceled, result }
     }
 
     /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
@@ -180,7 +196,15 @@ impl<R: ReleaseKind> Work<R> {
             && (is_removal || object.meta().generation == self.generation);
         let is_paused = status::is_paused(&*object) || self.context.clusters.facts(&self.cluster).paused;
         let placement = (self.context.placement_state)(&object);
-        if !is_unchanged || is_paused || !placement.allows(&*object) {
+        let remediation = match self.start.operation {
+            Operation::Rollback { .. } => Some(OnFailure::Rollback),
+            Operation::UninstallFailed => Some(OnFailure::Uninstall),
+            Operation::Apply { .. } | Operation::Remove => None,
+        };
+        let is_remediated = remediation.is_none_or(|on_failure| {
+            placement.remediates(&*object, on_failure, self.start.failed_at, Timestamp::now())
+        });
+        if !is_unchanged || is_paused || !placement.allows(&*object) || !is_remediated {
             return None;
         }
         // The reconcile that follows reports a spec that is not valid.
@@ -189,19 +213,40 @@ impl<R: ReleaseKind> Work<R> {
         Some(desired)
     }
 
-    async fn act(&self, desired: Desired, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
-        let operation_id = format!("{}-{}", self.id, jiff::Timestamp::now().as_nanosecond());
+    /// Reads what is applied. Returns `None` if the operation applies nothing.
+    async fn prepare(
+        &self,
+        desired: &Desired,
+        handle: &Handle<Outcome>,
+    ) -> Result<Option<Prepared>, Failure> {
+        let Operation::Apply { inputs, .. } = &self.start.operation else { return Ok(None) };
+        let prepared = handle.cancel.run_until_cancelled(async {
+            let values = self.context.values_text(desired).await?;
+            let package = self.context.stored_package(desired, &inputs.package).await?;
+            Ok::<_, Failure>(Some(Prepared { values, package }))
+        });
+        prepared.await.ok_or_else(not_begun)?
+    }
+
+    async fn act(
+        &self,
+        desired: Desired,
+        prepared: Option<Prepared>,
+        handle: &Handle<Outcome>,
+    ) -> Result<Done, OperationFailure> {
+        let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
+                let prepared = prepared.ok_or_else(not_begun)?;
                 let Applied { details, unchanged } =
-                    self.apply(operation_id, desired, *kind, inputs, handle).await?;
+                    self.apply(operation_id, desired, prepared, *kind, inputs, handle).await?;
                 Ok(if unchanged { Done::Unchanged(details) } else { Done::Applied(*kind, details) })
             }
             Operation::Remove => {
                 self.remove(operation_id, desired, handle).await?;
                 Ok(Done::Removed)
             }
-            Operation::Uninstall => {
+            Operation::UninstallFailed => {
                 self.remove(operation_id, desired, handle).await?;
                 Ok(Done::Uninstalled)
             }
@@ -224,24 +269,19 @@ impl<R: ReleaseKind> Work<R> {
         &self,
         operation_id: String,
         desired: Desired,
+        prepared: Prepared,
         kind: ApplyKind,
         inputs: &Inputs,
         handle: &Handle<Outcome>,
     ) -> Result<Applied, OperationFailure> {
-        let prepared = handle.cancel.run_until_cancelled(async {
-            let values = self.context.values_text(&desired).await?;
-            let stored = self.context.stored_package(&desired, &inputs.package).await?;
-            Ok::<_, Failure>((values, stored))
-        });
-        // The package is kept until the operation has ended, so that the store does not delete it.
-        let (values, stored) = prepared.await.ok_or_else(not_begun)??;
+        let Prepared { values, package } = prepared;
         let target = self.target()?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id,
             target,
             release: self.release.clone(),
-            package: inputs::file(&stored),
+            package: inputs::file(&package),
             values,
             kind,
             inputs: inputs.digest.clone(),

@@ -1,12 +1,11 @@
 //! What release objects depend on of their placement and its policy.
 
-use chandler_api::extensions::OnUnselect;
+use chandler_api::extensions::{OnClusterDelete, OnFailure, OnUnselect};
 use chandler_core::{
-    policy::PolicyState,
-    release::{Desired, ReleaseKind},
+    policy::{PolicyState, ReleasePolicy, is_marked_unselected, is_suspended},
+    release::{Desired, ReleaseKind, retry_requested_at},
 };
-
-use crate::status;
+use jiff::Timestamp;
 
 /// The state of a placement, as far as its release objects depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +20,8 @@ pub struct PlacementState {
     /// Whether its annotation allows changes of custom resource definitions that may break existing objects.
     pub replace_unsafe_crds: bool,
     pub policy: PolicyState,
+    /// What the policy says about the deletion of the Cluster, or what it has said last if it is not known.
+    pub on_cluster_delete: Option<OnClusterDelete>,
 }
 
 /// The state for a release object without a placement.
@@ -33,6 +34,7 @@ impl Default for PlacementState {
             is_unselected: false,
             replace_unsafe_crds: false,
             policy: PolicyState::None,
+            on_cluster_delete: None,
         }
     }
 }
@@ -40,14 +42,15 @@ impl Default for PlacementState {
 impl PlacementState {
     /// Returns the desired release under the policy.
     pub fn apply_to(&self, desired: Desired) -> Desired {
-        let mut desired = desired.with_policy(&self.policy.effective());
+        let policy = ReleasePolicy { on_cluster_delete: self.on_cluster_delete, ..self.policy.effective() };
+        let mut desired = desired.with_policy(&policy);
         desired.execution.replace_unsafe_crds |= self.replace_unsafe_crds;
         desired
     }
 
     /// Returns whether the placement, its policy or the release object itself suspends operations.
     pub fn suspends<R: ReleaseKind>(&self, release: &R) -> bool {
-        self.suspended || self.policy.effective().suspend || status::is_suspended(release)
+        self.suspended || self.policy.effective().suspend || is_suspended(release)
     }
 
     /// Returns whether an operation of a release object may start. Only a removal may do so while the object is being deleted.
@@ -59,18 +62,36 @@ impl PlacementState {
             && (deleting || !self.paused && self.is_applied)
     }
 
-    /// Returns whether the release of a release object stays on the cluster when the object is deleted.
+    /// Returns whether the release of a release object stays on the cluster when the object is deleted. It does not depend on the
+    /// current selection, which may change again before the object is gone.
     pub fn orphans<R: ReleaseKind>(&self, release: &R) -> bool {
         release.meta().deletion_timestamp.is_some()
-            && self.is_unselected
+            && is_marked_unselected(release)
             && self.policy.effective().on_unselect == OnUnselect::Orphan
+    }
+
+    /// Returns whether this is still what happens after the last retry, which has failed at `failed_at`: the policy says so, and
+    /// no user has asked to try again since.
+    pub fn remediates<R: ReleaseKind>(
+        &self,
+        release: &R,
+        on_failure: OnFailure,
+        failed_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> bool {
+        let remediation = self.policy.effective().remediation;
+        let requested = retry_requested_at(release).filter(|requested| *requested <= now);
+        remediation.is_some_and(|remediation| remediation.on_failure == on_failure)
+            && requested.is_none_or(|requested| failed_at.is_some_and(|failed_at| requested <= failed_at))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::{addons::HelmReleaseProxy, extensions::FieldConflicts};
-    use chandler_core::policy::ReleasePolicy;
+    use chandler_api::{
+        addons::HelmReleaseProxy,
+        extensions::{FieldConflicts, Remediation},
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -96,6 +117,7 @@ mod tests {
     fn an_operation_starts_unless_something_holds_it() {
         let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         let suspended = |value: &str| json!({"annotations": {"chandler.dev/suspend": value}});
+        let unselected = || json!({"annotations": {"chandler.dev/unselected": "true"}});
         let none = PlacementState::default;
         let orphan = || {
             let policy = ReleasePolicy { on_unselect: OnUnselect::Orphan, ..ReleasePolicy::default() };
@@ -118,20 +140,15 @@ mod tests {
                 false,
             ),
             ("the policy does not exist", missing, json!({}), false, false),
-            ("the policy orphans, but the cluster is selected", orphan(), json!({}), true, true),
+            ("the policy orphans, but the cluster was selected", orphan(), json!({}), true, true),
+            ("the cluster was not selected", none(), unselected(), true, true),
+            ("the release is orphaned", orphan(), unselected(), true, false),
             (
-                "the cluster is not selected",
-                PlacementState { is_unselected: true, ..none() },
-                json!({}),
-                true,
-                true,
-            ),
-            (
-                "the release is orphaned",
+                "the object was deleted for another reason, and the cluster is not selected now",
                 PlacementState { is_unselected: true, ..orphan() },
                 json!({}),
                 true,
-                false,
+                true,
             ),
         ];
         for (what, placement, metadata, starts, removes) in rows {
@@ -154,5 +171,44 @@ mod tests {
         let annotated = json!({"annotations": {"chandler.dev/replace-unsafe-crds": "true"}});
         let of_object = PlacementState::default().apply_to(release(&annotated).desired().unwrap());
         assert!(of_object.execution.replace_unsafe_crds, "the annotation of the object is kept");
+        let missing = PlacementState {
+            policy: PolicyState::Missing("AddonPolicy a/b".to_owned()),
+            on_cluster_delete: Some(OnClusterDelete::Uninstall),
+            ..PlacementState::default()
+        };
+        let kept = missing.apply_to(release(&json!({})).desired().unwrap());
+        assert!(kept.remove_with_cluster, "what the policy has said last counts");
+    }
+
+    #[test]
+    fn a_remediation_starts_unless_the_policy_or_a_retry_prevents_it() {
+        use OnFailure::{Keep, Rollback, Uninstall};
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let policy = |on_failure| {
+            let remediation = Some(Remediation { retries: 0, on_failure });
+            with(ReleasePolicy { remediation, ..ReleasePolicy::default() })
+        };
+        // The policy, the operation, when the failure was, when a retry is requested; whether the operation starts.
+        let rows = [
+            (policy(Rollback), Rollback, Some(5), None, true),
+            (policy(Uninstall), Uninstall, Some(5), None, true),
+            (policy(Keep), Uninstall, Some(5), None, false),
+            (policy(Rollback), Uninstall, Some(5), None, false),
+            (PlacementState::default(), Uninstall, Some(5), None, false),
+            (policy(Uninstall), Uninstall, Some(5), Some(5), true),
+            (policy(Uninstall), Uninstall, Some(5), Some(6), false),
+            (policy(Uninstall), Uninstall, Some(5), Some(10), false),
+            (policy(Uninstall), Uninstall, Some(5), Some(11), true),
+            (policy(Uninstall), Uninstall, None, Some(5), false),
+            (policy(Uninstall), Uninstall, None, None, true),
+        ];
+        for (placement, on_failure, failed_at, requested, expected) in rows {
+            let mut metadata = json!({});
+            if let Some(requested) = requested {
+                metadata["annotations"] = json!({"chandler.dev/retry-at": at(requested).to_string()});
+            }
+            let remediates = placement.remediates(&release(&metadata), on_failure, failed_at.map(at), at(10));
+            assert_eq!(remediates, expected, "{on_failure:?} {failed_at:?} {requested:?} {placement:?}");
+        }
     }
 }

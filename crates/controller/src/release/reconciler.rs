@@ -1,5 +1,6 @@
 //! The reconciler of one release object.
 
+mod annotations;
 mod finalizer;
 mod health;
 mod installed;
@@ -10,7 +11,7 @@ mod view;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, extensions::RETRY_ANNOTATION, status::ReleaseStatus};
+use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
@@ -18,7 +19,7 @@ use chandler_core::{
     poll::Poll,
     release::{
         Collision, Desired, InFlight, InputState, InventoryState, Observed, Plan, ReleaseKind, Wait,
-        check_same_tool, failure_key, history, past_failure, plan,
+        check_same_tool, failure_key, history, past_failure, plan, retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -143,6 +144,7 @@ where
                 Plan::Wait(_) => break,
             }
         }
+        self.record_policy(&view).await?;
         let health = self.health(&desired, &view);
         self.update_conditions(&desired, &decision, health.of_release.as_ref());
         self.write().await?;
@@ -183,7 +185,7 @@ where
             self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
-        let (unmet, needed_by) = self.dependencies(desired);
+        let (unmet, needed_by) = self.dependencies(desired, view);
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
         self.rollback_to = self.rollback_target(desired, view, seen, inputs.as_ref());
@@ -197,7 +199,7 @@ where
             suspended: placement.suspends(&*self.object),
             policy_missing: placement.policy.missing(),
             remediation: placement.policy.effective().remediation,
-            retry_at: self.retry_at(),
+            retry_at: retry_requested_at(&*self.object),
             cluster: view.facts.state,
             strategy: desired.strategy,
             collision: &collision,
@@ -227,11 +229,6 @@ where
         plan(&observed, self.object.meta().generation)
     }
 
-    /// Returns when a user has asked to try again.
-    fn retry_at(&self) -> Option<Timestamp> {
-        self.object.annotations().get(RETRY_ANNOTATION)?.parse().ok()
-    }
-
     /// Returns the revision that was read and differs from these inputs.
     fn differs(&self, inputs: Option<&Inputs>) -> Option<u32> {
         let (revision, from) = self.state.differs.as_ref()?;
@@ -244,18 +241,24 @@ where
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
-    /// Returns the dependencies that are not ready, and the objects that depend on this one.
-    fn dependencies(&self, desired: &Desired) -> (Vec<String>, Vec<String>) {
-        let (mut unmet, mut needed_by) = self.context.all_kinds.policy_order(&ObjectKey::of(&*self.object));
+    /// Returns the dependencies that are not ready, and the objects that depend on this one. If the Cluster is being deleted, only
+    /// those count that are removed before it: the others never are.
+    fn dependencies(&self, desired: &Desired, view: &View) -> (Vec<String>, Vec<String>) {
+        let (all_kinds, own) = (&self.context.all_kinds, ObjectKey::of(&*self.object));
+        let is_removed =
+            |release: &ObjectKey| !view.facts.is_deleting() || all_kinds.is_removed_first(release);
+        let (mut unmet, mut needed_by) = all_kinds.policy_order(&own, is_removed);
         if !R::ORDERED {
             return (unmet, needed_by);
         }
-        let own = self.object.name_any();
         let all = self.context.releases.on_cluster(&desired.cluster);
         let is_met =
             |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
         unmet.extend(desired.depends_on.iter().filter(|name| !is_met(name)).cloned());
-        let needs_this = |other: &&Arc<R>| other.desired().is_ok_and(|other| other.depends_on.contains(&own));
+        let needs_this = |other: &&Arc<R>| {
+            other.desired().is_ok_and(|desired| desired.depends_on.contains(&own.name))
+                && is_removed(&ObjectKey::of(&***other))
+        };
         needed_by.extend(all.iter().filter(needs_this).map(|other| other.name_any()));
         (unmet, needed_by)
     }
@@ -387,7 +390,8 @@ where
         (*of == self.inputs_key(desired, minor)).then(|| inputs.clone())
     }
 
-    /// Returns when the release is reconciled again without an event, at `recheck_at` at the latest.
+    /// Returns when the release is reconciled again without an event, at `recheck_at` at the latest, and when it is time for a
+    /// retry that a user has asked for.
     fn next(&self, desired: &Desired, decision: &Plan, recheck_at: Option<Timestamp>) -> Action {
         let poll = self.poll(desired).map(|poll| poll.wait(self.now)).filter(|wait| *wait < queue::RESYNC);
         let wait = match decision {
@@ -402,7 +406,9 @@ where
             _ if self.context.caches.reconcile_states.get(&self.uid).expectation.is_some() => CATCH_UP,
             _ => poll.unwrap_or_else(|| queue::until_resync(&*self.object)),
         };
-        Action::requeue(recheck_at.map_or(wait, |at| wait.min(queue::until(at))))
+        let retry_at = retry_requested_at(&*self.object).filter(|at| *at > self.now);
+        let earlier = recheck_at.into_iter().chain(retry_at).min();
+        Action::requeue(earlier.map_or(wait, |at| wait.min(queue::until(at))))
     }
 }
 

@@ -7,12 +7,13 @@ use std::{
 
 use chandler_api::{
     addons::HelmChartProxy,
-    extensions::{AddonPolicy, ExtensionInstance, PlacementName, PlacementReference, Reference},
+    extensions::{AddonPolicy, ExtensionInstance, PlacementKindName, PlacementReference, Reference},
 };
 use chandler_core::{
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
-    release::ReleaseKind as _,
+    policy::is_suspended,
+    release::{ReleaseKind as _, replaces_unsafe_crds},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject};
@@ -55,6 +56,9 @@ pub struct Placement {
     pub paused: bool,
     /// Whether its annotation suspends its releases.
     pub suspended: bool,
+    pub deleting: bool,
+    /// Whether its annotation lets its releases replace any CRD.
+    pub replaces_unsafe_crds: bool,
     /// The policy of its releases.
     pub policy: Option<Reference>,
     /// `None` if its selector is invalid.
@@ -76,7 +80,9 @@ impl Placement {
             uid: placement.uid(),
             revision: Revision::of(placement.meta()),
             paused: status::is_paused(placement),
-            suspended: status::is_suspended(placement),
+            suspended: is_suspended(placement),
+            deleting: placement.meta().deletion_timestamp.is_some(),
+            replaces_unsafe_crds: replaces_unsafe_crds(placement),
             policy: placement.policy(),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),
@@ -89,8 +95,8 @@ impl Placement {
     /// Returns the key of a placement in the same namespace.
     pub fn beside(&self, other: &PlacementReference) -> ObjectKey {
         let kind = match other.kind {
-            PlacementName::HelmChartProxy => status::kind::<HelmChartProxy>(),
-            PlacementName::ExtensionInstance => status::kind::<ExtensionInstance>(),
+            PlacementKindName::HelmChartProxy => status::kind::<HelmChartProxy>(),
+            PlacementKindName::ExtensionInstance => status::kind::<ExtensionInstance>(),
         };
         ObjectKey::new(kind, &self.key.namespace, &other.name)
     }

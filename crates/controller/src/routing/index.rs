@@ -82,7 +82,8 @@ impl Index {
         }
         // Its releases read this from the placement, and do not change with it.
         let is_same = |before: &Placement| {
-            (before.paused, before.suspended, &before.policy) == (now.paused, now.suspended, &now.policy)
+            let flags = |one: &Placement| [one.paused, one.suspended, one.deleting, one.replaces_unsafe_crds];
+            (flags(before), &before.policy) == (flags(now), &now.policy)
         };
         if let Some(before) = before.as_ref().filter(|before| !is_same(before)) {
             self.ordered_releases_of(before, &mut work);

@@ -7,14 +7,19 @@ use jiff::Timestamp;
 
 use super::{ObjectState, Observation, kinds};
 
-/// An object that is unhealthy for a shorter time does not make its release unhealthy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an object may be unhealthy before it makes its release unhealthy.
+pub const UNHEALTHY_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// The health of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseHealth {
-    /// Not everything is known, or an object is unhealthy for less than [`PATIENCE`]. What was reported before still counts.
-    Unknown,
+    /// Nothing new is known, or an object is unhealthy for less than [`UNHEALTHY_GRACE_PERIOD`]. What was reported before still
+    /// counts.
+    Unchanged,
+    /// The states of these objects are unknown, and the others are healthy.
+    Unknown {
+        objects: Vec<ObjectRecord>,
+    },
     Healthy,
     Unhealthy {
         object: ObjectRecord,
@@ -42,23 +47,23 @@ struct Problem {
 }
 
 /// Returns the health of a release with these objects. `deployed_at` is when its newest revision was deployed: objects have
-/// [`PATIENCE`] from then.
+/// [`UNHEALTHY_GRACE_PERIOD`] from then.
 pub fn release_health(
     inventory: &[ObjectRecord],
     state_of: impl Fn(&ObjectRecord) -> Observation,
     deployed_at: Option<Timestamp>,
     now: Timestamp,
 ) -> ReleaseHealth {
-    let mut is_known = true;
-    let mut problems = Vec::new();
+    let (mut problems, mut unknown, mut is_in_grace_period) = (Vec::new(), Vec::new(), false);
     for object in inventory {
         let observation = state_of(object);
         match problem(object, &observation, deployed_at) {
             Some(problem) if ends_at(&problem).is_some_and(|end| end <= now) => {
                 problems.push((object, problem))
             }
-            Some(_) => is_known = false,
-            None => is_known &= !is_unknown(&observation),
+            Some(_) => is_in_grace_period = true,
+            None if is_unknown(&observation) => unknown.push(object),
+            None => {}
         }
     }
     let more = problems.len().saturating_sub(1);
@@ -67,12 +72,13 @@ pub fn release_health(
         Some((object, Problem { reason, since, .. })) => {
             ReleaseHealth::Unhealthy { object: object.clone(), reason, since, more }
         }
-        None if is_known => ReleaseHealth::Healthy,
-        None => ReleaseHealth::Unknown,
+        None if is_in_grace_period => ReleaseHealth::Unchanged,
+        None if unknown.is_empty() => ReleaseHealth::Healthy,
+        None => ReleaseHealth::Unknown { objects: unknown.into_iter().cloned().collect() },
     }
 }
 
-/// Returns when the health has to be computed again although nothing changes: when the patience with an object ends.
+/// Returns when the health has to be computed again although nothing changes: when the grace period of an object ends.
 pub fn recheck_at(
     inventory: &[ObjectRecord],
     state_of: impl Fn(&ObjectRecord) -> Observation,
@@ -83,9 +89,9 @@ pub fn recheck_at(
     problems.filter_map(|problem| ends_at(&problem)).filter(|end| *end > now).min()
 }
 
-/// Returns when the patience with an object ends.
+/// Returns when the grace period of an object ends.
 fn ends_at(problem: &Problem) -> Option<Timestamp> {
-    problem.since.checked_add(PATIENCE).ok()
+    problem.since.checked_add(UNHEALTHY_GRACE_PERIOD).ok()
 }
 
 fn problem(
@@ -176,13 +182,22 @@ mod tests {
 
     #[test]
     fn a_release_is_healthy_if_all_its_objects_are() {
-        use ReleaseHealth::{Healthy, Unknown};
+        use ReleaseHealth::Healthy;
         let healthy = || seen(ObjectState::Healthy);
+        let unknown = |kind| ReleaseHealth::Unknown { objects: vec![object(kind)] };
         let rows = [
             ("no objects", vec![], Healthy),
             ("all healthy", vec![("Deployment", healthy()), ("Secret", healthy())], Healthy),
-            ("not listed", vec![("Deployment", healthy()), ("Secret", Observation::NotListed)], Unknown),
-            ("no status", vec![("Deployment", seen(ObjectState::Unknown)), ("Secret", healthy())], Unknown),
+            (
+                "not listed",
+                vec![("Deployment", healthy()), ("Secret", Observation::NotListed)],
+                unknown("Secret"),
+            ),
+            (
+                "no status",
+                vec![("Deployment", seen(ObjectState::Unknown)), ("Secret", healthy())],
+                unknown("Deployment"),
+            ),
             ("a Job removed by its TTL", vec![("Job", missing()), ("Secret", healthy())], Healthy),
             ("failed", vec![("Deployment", failed())], unhealthy("Deployment", "crash", 0, 0)),
             ("progressing", vec![("Deployment", progressing())], unhealthy("Deployment", "0 of 1", 0, 0)),
@@ -207,22 +222,24 @@ mod tests {
     #[test]
     fn a_short_failure_changes_nothing() {
         let rows = [
-            (missing(), None, 29, ReleaseHealth::Unknown, Some(30)),
-            (failed(), None, 29, ReleaseHealth::Unknown, Some(30)),
-            (progressing(), None, 29, ReleaseHealth::Unknown, Some(30)),
+            (missing(), None, 29, ReleaseHealth::Unchanged, Some(30)),
+            (failed(), None, 29, ReleaseHealth::Unchanged, Some(30)),
+            (progressing(), None, 29, ReleaseHealth::Unchanged, Some(30)),
             (progressing(), None, 30, unhealthy("Deployment", "0 of 1", 0, 0), None),
             // An operation that has just ended may have changed the object.
-            (progressing(), Some(20), 49, ReleaseHealth::Unknown, Some(50)),
+            (progressing(), Some(20), 49, ReleaseHealth::Unchanged, Some(50)),
             (progressing(), Some(20), 50, unhealthy("Deployment", "0 of 1", 20, 0), None),
         ];
         for (observation, deployed_at, now, expected, again) in rows {
             let objects = [("Deployment", observation)];
             assert_eq!(health(&objects, deployed_at, now), (expected, again), "{objects:?} at {now}");
         }
+        let another_unknown = [("Deployment", progressing()), ("Secret", Observation::NotListed)];
+        assert_eq!(health(&another_unknown, None, 29), (ReleaseHealth::Unchanged, Some(30)));
     }
 
     #[test]
-    fn the_next_check_is_when_the_first_patience_ends() {
+    fn the_next_check_is_when_the_first_grace_period_ends() {
         let later = Observation::Missing { since: at(5) };
         let objects = [("Secret", later), ("Deployment", progressing()), ("Pod", seen(ObjectState::Healthy))];
         assert_eq!(health(&objects, None, 10).1, Some(30));

@@ -17,6 +17,8 @@ pub enum Change<R> {
     Apply(Box<R>),
     /// Delete this object.
     Delete(Arc<R>),
+    /// Delete this object, because its cluster is no longer selected.
+    Unselect(Arc<R>),
 }
 
 /// Returns the changes that turn the existing release objects into the desired ones.
@@ -57,7 +59,7 @@ pub fn changes<P: PlacementKind>(
             && strategy != Strategy::InstallOnce
             && P::cluster_of(release).is_none_or(|cluster| !desired.contains_key(&cluster))
     });
-    changes.extend(unselected.map(|release| Change::Delete(Arc::clone(release))));
+    changes.extend(unselected.map(|release| Change::Unselect(Arc::clone(release))));
     changes
 }
 
@@ -117,7 +119,11 @@ mod tests {
         let existing = vec![release("changed", "a: 1", None), same, gone.clone()];
         assert_eq!(
             compare(&desired, existing, Strategy::Continuous),
-            [Change::Apply(Box::new(changed)), Change::Apply(Box::new(new)), Change::Delete(Arc::new(gone))]
+            [
+                Change::Apply(Box::new(changed)),
+                Change::Apply(Box::new(new)),
+                Change::Unselect(Arc::new(gone))
+            ]
         );
     }
 

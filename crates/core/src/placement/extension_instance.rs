@@ -4,7 +4,7 @@ use chandler_api::{
     capi::{CLUSTER_NAME_LABEL, WATCH_FILTER_LABEL},
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, ExtensionInstance, INSTANCE_FINALIZER,
-        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, PlacementName,
+        INSTANCE_LABEL, InstanceStatus, OnClusterDelete, PackageSource, PinnedPackage, PlacementKindName,
         Reference, ReleaseIdentity, ValuesSecret,
     },
     reasons::PlacementVocabulary,
@@ -12,12 +12,18 @@ use chandler_api::{
 use kube_core::{Resource as _, ResourceExt};
 
 use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains};
-use crate::{failure::Category, identity::ClusterKey, naming, policy::PolicyOptions, release::Strategy};
+use crate::{
+    failure::Category,
+    identity::ClusterKey,
+    naming,
+    policy::{PolicyOverrides, policy_of},
+    release::Strategy,
+};
 
 impl PlacementKind for ExtensionInstance {
     type Release = AddonRelease;
     type Status = InstanceStatus;
-    const NAME: PlacementName = PlacementName::ExtensionInstance;
+    const KIND_NAME: PlacementKindName = PlacementKindName::ExtensionInstance;
     const FINALIZER: &'static str = INSTANCE_FINALIZER;
     const OWNER_LABEL: &'static str = INSTANCE_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::ExtensionInstance;
@@ -36,12 +42,12 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn policy(&self) -> Option<Reference> {
-        self.spec.policy_ref.clone()
+        policy_of(Self::KIND_NAME, self.annotations(), self.spec.policy_ref.clone())
     }
 
-    fn options(&self) -> PolicyOptions {
+    fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
-        PolicyOptions { atomic: options.atomic, skip_crds: options.skip_crds, force: options.force }
+        PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.force }
     }
 
     fn follows_extensions(&self) -> bool {

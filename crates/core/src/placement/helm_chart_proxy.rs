@@ -7,7 +7,7 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
-    extensions::{POLICY_ANNOTATION, PlacementName, Reference},
+    extensions::{PlacementKindName, Reference},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
@@ -19,14 +19,14 @@ use crate::{
     digest::Digest,
     identity::ClusterKey,
     naming,
-    policy::{self, PolicyOptions},
+    policy::{PolicyOverrides, policy_of},
     release::{Strategy, helm_strategy},
 };
 
 impl PlacementKind for HelmChartProxy {
     type Release = HelmReleaseProxy;
     type Status = PlacementStatus;
-    const NAME: PlacementName = PlacementName::HelmChartProxy;
+    const KIND_NAME: PlacementKindName = PlacementKindName::HelmChartProxy;
     const FINALIZER: &'static str = CHART_PROXY_FINALIZER;
     const OWNER_LABEL: &'static str = CHART_PROXY_NAME_LABEL;
     const VOCABULARY: PlacementVocabulary = PlacementVocabulary::HelmChartProxy;
@@ -40,12 +40,12 @@ impl PlacementKind for HelmChartProxy {
     }
 
     fn policy(&self) -> Option<Reference> {
-        policy::parse_reference(self.annotations().get(POLICY_ANNOTATION)?)
+        policy_of(Self::KIND_NAME, self.annotations(), None)
     }
 
-    fn options(&self) -> PolicyOptions {
+    fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
-        PolicyOptions { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
+        PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
@@ -182,7 +182,7 @@ pub(super) fn contains(
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::Scope;
+    use chandler_api::extensions::{POLICY_ANNOTATION, Scope};
 
     use super::*;
 
@@ -200,7 +200,7 @@ mod tests {
         chart.annotations_mut().insert(POLICY_ANNOTATION.to_owned(), "platform/safe".to_owned());
         let reference = Reference { name: "safe".to_owned(), scope: Scope::Platform };
         assert_eq!(chart.policy(), Some(reference));
-        assert_eq!(chart.options(), PolicyOptions { atomic: true, skip_crds: false, force: true });
+        assert_eq!(chart.policy_overrides(), PolicyOverrides { atomic: true, skip_crds: false, force: true });
         assert_eq!(chart.reference().to_string(), "HelmChartProxy hello");
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Debug};
 
 use chandler_api::{
-    extensions::{PlacementName, PlacementReference, Reference},
+    extensions::{PlacementKindName, PlacementReference, Reference},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
-    policy::PolicyOptions,
+    policy::PolicyOverrides,
     release::{ReleaseKind, Strategy},
 };
 
@@ -25,7 +25,7 @@ pub trait PlacementKind:
     type Release: ReleaseKind;
     type Status: AsRef<PlacementStatus> + Clone + Debug + Default + PartialEq + Serialize + Send + Sync;
     /// The name of the kind, as a policy refers to it.
-    const NAME: PlacementName;
+    const KIND_NAME: PlacementKindName;
     /// Finalizer that keeps the object until its releases are removed.
     const FINALIZER: &'static str;
     /// Label of a release object that names its placement.
@@ -38,11 +38,11 @@ pub trait PlacementKind:
     fn strategy(&self) -> Strategy;
     /// Returns the AddonPolicy of its releases.
     fn policy(&self) -> Option<Reference>;
-    /// Returns its options that a policy may contradict.
-    fn options(&self) -> PolicyOptions;
+    /// Returns its options that win over its policy.
+    fn policy_overrides(&self) -> PolicyOverrides;
     /// Returns how a policy refers to it.
     fn reference(&self) -> PlacementReference {
-        PlacementReference { kind: Self::NAME, name: self.meta().name.clone().unwrap_or_default() }
+        PlacementReference { kind: Self::KIND_NAME, name: self.meta().name.clone().unwrap_or_default() }
     }
     /// Returns whether it selects a cluster with these labels.
     fn selects(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> bool {

@@ -1,16 +1,26 @@
-use std::collections::BTreeMap;
-
-use chandler_api::extensions::{HealthPolicy, PlacementName};
+use chandler_api::{addons::HelmReleaseProxy, extensions::HealthPolicy};
+use serde_json::json;
 
 use super::*;
 
 fn reference(name: &str) -> PlacementReference {
-    PlacementReference { kind: PlacementName::HelmChartProxy, name: name.to_owned() }
+    PlacementReference { kind: PlacementKindName::HelmChartProxy, name: name.to_owned() }
+}
+
+/// A release object with an annotation, if it has a value.
+fn release(annotation: &str, value: Option<&str>) -> HelmReleaseProxy {
+    let mut release: HelmReleaseProxy = serde_json::from_value(json!({
+        "metadata": {"name": "hello-blue"},
+        "spec": {"clusterRef": {}, "chartName": "hello", "releaseName": "hello", "repoURL": "https://charts.example"},
+    }))
+    .unwrap();
+    release.annotations_mut().extend(value.map(|value| (annotation.to_owned(), value.to_owned())));
+    release
 }
 
 #[test]
 fn an_empty_policy_changes_nothing() {
-    let merged = merge(&AddonPolicySpec::default(), &PolicyOptions::default());
+    let merged = merge(&AddonPolicySpec::default(), &PolicyOverrides::default());
     assert_eq!(merged, (ReleasePolicy::default(), None));
     assert_eq!(PolicyState::None.effective(), ReleasePolicy::default());
     let missing = PolicyState::Missing("AddonPolicy fleet/x".to_owned());
@@ -34,7 +44,7 @@ fn every_field_of_a_policy_applies() {
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: Some(CrdsPolicy::CreateReplace),
     };
-    let (policy, conflict) = merge(&spec, &PolicyOptions::default());
+    let (policy, conflict) = merge(&spec, &PolicyOverrides::default());
     let expected = ReleasePolicy {
         suspend: true,
         remediation: Some(remediation),
@@ -50,6 +60,32 @@ fn every_field_of_a_policy_applies() {
 }
 
 #[test]
+fn a_missing_policy_changes_neither_health_nor_what_happens_with_the_cluster() {
+    use OnClusterDelete::{Skip, Uninstall};
+    let known = |on_cluster_delete, health| {
+        let policy = ReleasePolicy { on_cluster_delete, health, ..ReleasePolicy::default() };
+        PolicyState::Known { policy, conflict: None }
+    };
+    let missing = || PolicyState::Missing("AddonPolicy fleet/x".to_owned());
+    // The policy, the annotation of the release object, whether health was observed; what happens, and whether it is observed.
+    let rows = [
+        (PolicyState::None, Some("Uninstall"), false, None, true),
+        (missing(), None, false, None, false),
+        (missing(), None, true, None, true),
+        (missing(), Some("Uninstall"), false, Some(Uninstall), false),
+        (missing(), Some("Skip"), true, Some(Skip), true),
+        (missing(), Some("Explode"), true, None, true),
+        (known(None, true), Some("Uninstall"), false, None, true),
+        (known(Some(Skip), false), Some("Uninstall"), true, Some(Skip), false),
+    ];
+    for (state, annotation, was_observed, on_cluster_delete, is_observed) in rows {
+        let release = release(ON_CLUSTER_DELETE_ANNOTATION, annotation);
+        assert_eq!(state.on_cluster_delete(&release), on_cluster_delete, "{state:?} {annotation:?}");
+        assert_eq!(state.observes_health(was_observed), is_observed, "{state:?} {was_observed}");
+    }
+}
+
+#[test]
 fn options_of_the_placement_win() {
     let spec = |change: fn(&mut AddonPolicySpec)| {
         let mut spec = AddonPolicySpec::default();
@@ -57,24 +93,24 @@ fn options_of_the_placement_win() {
         spec
     };
     let remediation = |on_failure| Some(Remediation { retries: 3, on_failure });
-    let options = PolicyOptions::default();
+    let options = PolicyOverrides::default();
     let (atomic, force, skip) = (
-        PolicyOptions { atomic: true, ..options },
-        PolicyOptions { force: true, ..options },
-        PolicyOptions { skip_crds: true, ..options },
+        PolicyOverrides { atomic: true, ..options },
+        PolicyOverrides { force: true, ..options },
+        PolicyOverrides { skip_crds: true, ..options },
     );
     let default = ReleasePolicy::default();
     let keep = ReleasePolicy { remediation: remediation(OnFailure::Keep), ..default.clone() };
     let rollback = ReleasePolicy { remediation: remediation(OnFailure::Rollback), ..default.clone() };
     let forced = ReleasePolicy { conflicts: FieldConflicts::Force, ..default.clone() };
-    let skipped = ReleasePolicy { crds: CrdsPolicy::Skip, ..default.clone() };
+    let with_crds = |crds| ReleasePolicy { crds, ..ReleasePolicy::default() };
     let on_failure =
         |on_failure| AddonPolicySpec { remediation: remediation(on_failure), ..Default::default() };
     let rows = [
         (on_failure(OnFailure::Uninstall), atomic, keep.clone(), Some("onFailure: Uninstall")),
         (on_failure(OnFailure::Rollback), atomic, rollback, None),
         (on_failure(OnFailure::Keep), atomic, keep, None),
-        (AddonPolicySpec::default(), force, default, None),
+        (AddonPolicySpec::default(), force, forced.clone(), None),
         (spec(|spec| spec.conflicts = Some(FieldConflicts::Force)), force, forced.clone(), None),
         (
             spec(|spec| spec.conflicts = Some(FieldConflicts::Fail)),
@@ -88,13 +124,14 @@ fn options_of_the_placement_win() {
             forced,
             Some("conflicts: IgnoreFields"),
         ),
-        (AddonPolicySpec::default(), skip, skipped.clone(), None),
-        (spec(|spec| spec.crds = Some(CrdsPolicy::Skip)), skip, skipped.clone(), None),
-        (spec(|spec| spec.crds = Some(CrdsPolicy::Create)), skip, skipped.clone(), Some("crds: Create")),
+        // The policy keeps its own choice: the option wins when the policy is applied to a release.
+        (AddonPolicySpec::default(), skip, default.clone(), None),
+        (spec(|spec| spec.crds = Some(CrdsPolicy::Skip)), skip, with_crds(CrdsPolicy::Skip), None),
+        (spec(|spec| spec.crds = Some(CrdsPolicy::Create)), skip, default, Some("crds: Create")),
         (
             spec(|spec| spec.crds = Some(CrdsPolicy::CreateReplace)),
             skip,
-            skipped,
+            with_crds(CrdsPolicy::CreateReplace),
             Some("crds: CreateReplace"),
         ),
     ];
@@ -124,6 +161,28 @@ fn an_annotation_names_a_policy_here_or_of_the_platform() {
     ];
     for (text, expected) in rows {
         assert_eq!(parse_reference(text), expected, "{text:?}");
+        assert_eq!(expected.as_ref().map(reference_text).unwrap_or_default(), text.trim());
+    }
+}
+
+#[test]
+fn an_annotation_names_the_policy_of_a_helm_chart_proxy_only() {
+    let referenced = Some(Reference { name: "referenced".to_owned(), scope: Scope::Namespace });
+    let annotations = BTreeMap::from([(POLICY_ANNOTATION.to_owned(), "annotated".to_owned())]);
+    let policy = |kind, policy_ref| policy_of(kind, &annotations, policy_ref).map(|found| found.name);
+    let (chart, instance) = (PlacementKindName::HelmChartProxy, PlacementKindName::ExtensionInstance);
+    assert_eq!(policy(chart, None).as_deref(), Some("annotated"));
+    assert_eq!(policy(instance, referenced).as_deref(), Some("referenced"));
+    assert_eq!(policy(instance, None), None);
+    assert_eq!(policy_of(chart, &BTreeMap::new(), None), None);
+}
+
+#[test]
+fn only_the_value_true_counts() {
+    for (value, expected) in [(None, false), (Some("true"), true), (Some("false"), false), (Some(""), false)]
+    {
+        assert_eq!(is_suspended(&release(SUSPEND_ANNOTATION, value)), expected, "{value:?}");
+        assert_eq!(is_marked_unselected(&release(UNSELECTED_ANNOTATION, value)), expected, "{value:?}");
     }
 }
 

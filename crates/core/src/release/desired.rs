@@ -32,7 +32,8 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Returns the desired state under a policy. It has the same inputs: a change of a policy creates no revision.
+    /// Returns the desired state under a policy, which is the default one if there is none. It has the same inputs: a change of
+    /// a policy creates no revision.
     #[must_use]
     pub fn with_policy(mut self, policy: &ReleasePolicy) -> Self {
         self.execution.conflicts = policy.conflicts;
@@ -175,7 +176,7 @@ pub struct ExecutionOptions {
     pub removal_description: String,
     /// What happens to fields that another field manager has set.
     pub conflicts: FieldConflicts,
-    /// What happens to the CRDs of the package. [`RenderingOptions::skip_crds`] wins.
+    /// What happens to the CRDs of the package. [`Desired::with_policy`] sets it, where [`RenderingOptions::skip_crds`] wins.
     pub crds: CrdsPolicy,
     /// Whether CRDs are replaced even if that could lose data.
     pub replace_unsafe_crds: bool,
@@ -214,8 +215,11 @@ mod tests {
         assert_eq!(changed.execution.crds, CrdsPolicy::CreateReplace);
         assert_eq!(changed.rendering, desired.rendering, "no new revision");
         assert_eq!(desired.clone().with_policy(&ReleasePolicy::default()), desired);
-        let skipping = release(&json!({"skipCRDs": true}), "Skip").desired().unwrap().with_policy(&policy);
-        assert_eq!(skipping.execution.crds, CrdsPolicy::Skip, "the option wins");
+        for policy in [policy, ReleasePolicy::default()] {
+            let skipping =
+                release(&json!({"skipCRDs": true}), "Skip").desired().unwrap().with_policy(&policy);
+            assert_eq!(skipping.execution.crds, CrdsPolicy::Skip, "the option wins");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The last failure of a release in its status, and what it means for the next attempt.
 
-use chandler_api::status::FailureRecord;
+use chandler_api::{extensions::RETRY_ANNOTATION, status::FailureRecord};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::{Resource, ResourceExt as _};
 
 use super::{PastFailure, failure_key};
 use crate::{
@@ -10,7 +11,13 @@ use crate::{
     failure::{Category, Failure},
 };
 
-/// Returns the record of a failure after `last`. A failure that is older than `retry_at` does not count any more.
+/// Returns when a user has asked to try a release again, which may be in the future.
+pub fn retry_requested_at(release: &impl Resource) -> Option<Timestamp> {
+    release.annotations().get(RETRY_ANNOTATION)?.parse().ok()
+}
+
+/// Returns the record of a failure after `last`. A failure that is older than `retry_at` does not count any more, unless that
+/// is in the future.
 ///
 /// While another step fails, such as reading the package again, the attempts at applying the inputs are remembered: otherwise
 /// an unavailable repository would allow all retries again.
@@ -21,6 +28,7 @@ pub fn record_failure(
     retry_at: Option<Timestamp>,
     now: Timestamp,
 ) -> FailureRecord {
+    let retry_at = retry_at.filter(|retry_at| *retry_at <= now);
     let last = last.filter(|last| retry_at.is_none_or(|retry_at| retry_at <= last.at.0));
     let same = last.filter(|last| last.input == key);
     let (attempts, attempted) = if failure_key::is_apply(&key) {
@@ -61,7 +69,8 @@ fn attempted(record: &FailureRecord) -> &str {
 }
 
 /// Returns whether a failure is that of the release: of its package, its values, its objects or its hooks. Others, such as
-/// those of the connection, say nothing about the release, and another revision would not help.
+/// those of the connection or of the tool, say nothing about the release, and another revision would not help. A timeout is that
+/// of a request: an object that does not become ready in time, or a hook that does not end, has its own category.
 fn is_own_fault(category: Category) -> bool {
     match category {
         Category::InvalidPackage
@@ -69,12 +78,12 @@ fn is_own_fault(category: Category) -> bool {
         | Category::InvalidSpec
         | Category::Conflict
         | Category::Forbidden
-        | Category::Timeout
         | Category::HookFailed
         | Category::NotReady
-        | Category::Rejected
-        | Category::Internal => true,
+        | Category::Rejected => true,
         Category::Unreachable
+        | Category::Timeout
+        | Category::Internal
         | Category::Unauthorized
         | Category::Cancelled
         | Category::SourceUnavailable
@@ -100,8 +109,9 @@ mod tests {
         let mut last = None;
         for (second, (key, category)) in (1..).zip(failures) {
             let failure = Failure::new(*category, "why");
-            let asked = retry_at.map(at).filter(|asked| *asked <= at(second));
-            last = Some(record_failure(last.as_ref(), (*key).to_owned(), &failure, asked, at(second)));
+            let record =
+                record_failure(last.as_ref(), (*key).to_owned(), &failure, retry_at.map(at), at(second));
+            last = Some(record);
         }
         let last = last.unwrap();
         let past = past_failure(&last, "seed").unwrap();
@@ -111,14 +121,15 @@ mod tests {
 
     #[test]
     fn only_failures_of_the_release_itself_are_attempts() {
-        use Category::{NotReady, SourceUnavailable, Timeout, Unreachable};
+        use Category::{Internal, NotReady, Rejected, SourceUnavailable, Timeout, Unreachable};
         const A: &str = "3-aaaa";
         const B: &str = "3-bbbb";
         const RESOLVE: &str = "generation-3";
         const ROLLBACK: &str = "rollback-3-aaaa";
-        let rows: [(&[(&str, Category)], Option<i64>, (u32, u32, &str)); 9] = [
+        let rows: [(&[(&str, Category)], Option<i64>, (u32, u32, &str)); 11] = [
             (&[(A, NotReady)], None, (1, 1, A)),
-            (&[(A, NotReady), (A, Timeout)], None, (2, 2, A)),
+            (&[(A, NotReady), (A, Rejected)], None, (2, 2, A)),
+            (&[(A, NotReady), (A, Timeout), (A, Internal)], None, (3, 1, A)),
             (&[(A, Unreachable), (A, Unreachable), (A, NotReady)], None, (3, 1, A)),
             (&[(A, NotReady), (B, NotReady)], None, (1, 1, B)),
             // Another step fails: the attempts are remembered.
@@ -132,6 +143,7 @@ mod tests {
             (&[(RESOLVE, SourceUnavailable)], None, (1, 0, RESOLVE)),
             // A user has asked to try again after the second failure.
             (&[(A, NotReady), (A, NotReady), (A, NotReady)], Some(3), (1, 1, A)),
+            (&[(A, NotReady), (A, NotReady), (A, NotReady)], Some(4), (3, 3, A)),
         ];
         for (failures, retry_at, (count, attempts, attempted)) in rows {
             let expected = (count, attempts, attempted.to_owned());
@@ -148,7 +160,7 @@ mod tests {
                 failure_key::resolve(generation),
                 failure_key::read(generation, &inputs),
                 failure_key::rollback(generation, &inputs),
-                failure_key::uninstall(generation, &inputs),
+                failure_key::uninstall_failed(generation, &inputs),
                 failure_key::remove(),
             ];
             assert!(!others.iter().any(|key| failure_key::is_apply(key)), "{others:?}");

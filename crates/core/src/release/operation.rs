@@ -16,8 +16,8 @@ pub enum OperationKind {
     Remove,
     /// Restores an earlier revision after the last retry has failed.
     Rollback,
-    /// Removes the release after the last retry has failed. Its object stays.
-    Uninstall,
+    /// Removes the release after the last retry has failed. Its object stays, unlike that of a release that is removed.
+    UninstallFailed,
 }
 
 impl OperationKind {
@@ -25,10 +25,8 @@ impl OperationKind {
     pub const UPGRADE: Self = Self::Apply(ApplyKind::Upgrade);
     pub const RECOVER: Self = Self::Apply(ApplyKind::Recover);
     pub const REMOVE: Self = Self::Remove;
-    pub const ROLLBACK: Self = Self::Rollback;
-    pub const UNINSTALL: Self = Self::Uninstall;
     pub const ALL: [Self; 6] =
-        [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE, Self::ROLLBACK, Self::UNINSTALL];
+        [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE, Self::Rollback, Self::UninstallFailed];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,7 +35,7 @@ impl OperationKind {
             Self::Apply(ApplyKind::Recover) => "recover",
             Self::Remove => "remove",
             Self::Rollback => "rollback",
-            Self::Uninstall => "uninstall",
+            Self::UninstallFailed => "uninstall-failed",
         }
     }
 }
@@ -48,7 +46,7 @@ pub enum Operation<I> {
     Apply { kind: ApplyKind, inputs: I },
     Remove,
     Rollback { inputs: I },
-    Uninstall,
+    UninstallFailed,
 }
 
 impl<I> Operation<I> {
@@ -57,7 +55,7 @@ impl<I> Operation<I> {
             Self::Apply { kind, .. } => OperationKind::Apply(*kind),
             Self::Remove => OperationKind::Remove,
             Self::Rollback { .. } => OperationKind::Rollback,
-            Self::Uninstall => OperationKind::Uninstall,
+            Self::UninstallFailed => OperationKind::UninstallFailed,
         }
     }
 
@@ -67,7 +65,7 @@ impl<I> Operation<I> {
             Self::Apply { kind, inputs } => Operation::Apply { kind: *kind, inputs },
             Self::Remove => Operation::Remove,
             Self::Rollback { inputs } => Operation::Rollback { inputs },
-            Self::Uninstall => Operation::Uninstall,
+            Self::UninstallFailed => Operation::UninstallFailed,
         }
     }
 
@@ -77,7 +75,7 @@ impl<I> Operation<I> {
             Self::Apply { kind, inputs } => Operation::Apply { kind, inputs: f(inputs) },
             Self::Remove => Operation::Remove,
             Self::Rollback { inputs } => Operation::Rollback { inputs: f(inputs) },
-            Self::Uninstall => Operation::Uninstall,
+            Self::UninstallFailed => Operation::UninstallFailed,
         }
     }
 }

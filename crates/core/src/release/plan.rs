@@ -150,7 +150,7 @@ fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generat
             InputState::Resolved(inputs),
         ) => queued == *inputs,
         (Operation::Apply { .. } | Operation::Rollback { .. }, InputState::Unresolved) => false,
-        (Operation::Remove | Operation::Uninstall, _) => true,
+        (Operation::Remove | Operation::UninstallFailed, _) => true,
     };
     match plan(&Observed { operation: None, ..observed.clone() }, generation) {
         Plan::Operate(kind) if kind == queued.kind() && is_current => Plan::Wait(Wait::Operating(kind)),
@@ -161,7 +161,9 @@ fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generat
 
 fn plan_deletion(observed: &Observed<'_>) -> Plan {
     match observed.operation {
-        Some(InFlight { operation: operation @ (Operation::Remove | Operation::Uninstall), .. }) => {
+        Some(InFlight {
+            operation: operation @ (Operation::Remove | Operation::UninstallFailed), ..
+        }) => {
             return Plan::Wait(Wait::Operating(operation.kind()));
         }
         Some(InFlight { operation, .. }) if held(observed).is_some() && !observed.moved => {
@@ -257,7 +259,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
         }
-        Plan::Operate(_) => hold_operation(observed).or_else(|| attempts.remedy(newest)),
+        Plan::Operate(_) => hold_operation(observed).or_else(|| attempts.remediate(newest)),
         _ => None,
     };
     let wait = wait.or_else(|| match next {
@@ -266,7 +268,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         {
             Some(Plan::Wait(Wait::Dependencies { on: observed.unmet.to_vec() }))
         }
-        Plan::Operate(_) => backed_off(observed, Step::Apply, attempts.key()),
+        // Reading the package or the values again, right before they are applied, may have failed.
+        Plan::Operate(_) => backed_off(observed, Step::Apply, attempts.key())
+            .or_else(|| resolve_backed_off(observed, generation)),
         _ => None,
     });
     wait.unwrap_or(next)
@@ -350,7 +354,7 @@ fn described(observed: &Observed<'_>, newest: &RevisionState) -> Option<Plan> {
 /// otherwise Chandler removes only releases of objects that are being deleted.
 fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState, attempts: &Attempts<'_>) -> Plan {
     let is_own = newest.mark.is_some()
-        && (newest.status != ReleaseStatus::Uninstalling || attempts.end_with_removal());
+        && (newest.status != ReleaseStatus::Uninstalling || attempts.uninstalls_on_failure(newest));
     let until = newest.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
     match until {
         Some(until) if !is_own && until > observed.now => {
@@ -366,7 +370,7 @@ fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Optio
 
 fn backed_off(observed: &Observed<'_>, step: Step, key: &str) -> Option<Plan> {
     let past = observed.failure.filter(|past| {
-        past.key == key && past.retry_at > observed.now && !past.is_overridden(observed.retry_at)
+        past.key == key && past.retry_at > observed.now && !past.is_overridden(observed.requested_retry())
     })?;
     Some(Plan::Wait(Wait::Backoff { step, failure: past.failure.clone(), until: past.retry_at }))
 }

@@ -1,12 +1,13 @@
 //! The conditions of a release object, derived from its plan.
 
+mod health;
 mod policy;
 
 use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use self::policy::{health_condition, policy_condition};
+use self::{health::health_condition, policy::policy_condition};
 use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
 use crate::{
     conditions::{NewCondition, Status, ready_summary},
@@ -60,7 +61,7 @@ pub fn report(
             message: cluster.message.clone(),
         }
     };
-    let health = health.map(|health| health_condition(plan, vocabulary, old, health));
+    let health = health.and_then(|health| health_condition(plan, vocabulary, old, health));
     // Nothing is concluded from unknown health.
     let unhealthy = health.clone().filter(|health| health.status == Status::False);
     let parts: Vec<_> = [cluster, release].into_iter().chain(unhealthy).collect();
@@ -212,7 +213,7 @@ fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
 fn reason_of(operation: OperationKind) -> ReleaseReason {
     match operation {
         OperationKind::Apply(_) | OperationKind::Rollback => ReleaseReason::Pending,
-        OperationKind::Remove | OperationKind::Uninstall => ReleaseReason::Removing,
+        OperationKind::Remove | OperationKind::UninstallFailed => ReleaseReason::Removing,
     }
 }
 
@@ -227,7 +228,7 @@ fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
         OperationKind::Apply(ApplyKind::Recover) => "recovering",
         OperationKind::Remove => "removing",
         OperationKind::Rollback => "rolling back",
-        OperationKind::Uninstall => "uninstalling",
+        OperationKind::UninstallFailed => "uninstalling",
     };
     match step {
         Some(step) => format!("{verb} release {release}: {step}"),

@@ -66,7 +66,7 @@ where
 }
 
 #[tokio::test]
-async fn placements_and_releases_are_suspended_resumed_and_retried() {
+async fn suspend_resume_and_retry_write_annotations() {
     let world = World::new("suspend-command").await;
     create_objects(&world).await;
     let namespace = &world.namespace;

@@ -12,12 +12,8 @@ use chandler_e2e::{
     wait::{LIMIT, eventually, until},
     world::{World, chart, condition},
 };
-use chandler_sandbox::{
-    fault_proxy::{FaultProxy, Mode},
-    plane::Plane,
-    requests::AuditEntry,
-};
-use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Secret};
+use chandler_sandbox::{fault_proxy::Mode, plane::Plane, requests::AuditEntry};
+use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -25,7 +21,7 @@ use kube::{
 use serde_json::json;
 
 /// A failure is not reported before this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNHEALTHY_GRACE_PERIOD: Duration = Duration::from_secs(30);
 /// And it is reported by then. The rest is for a busy machine.
 const REPORTED: Duration = Duration::from_mins(1);
 /// How long a shorter failure lasts.
@@ -66,17 +62,6 @@ async fn set_schedulable(plane: &Plane, name: &str, schedulable: bool) {
     }});
     let patch = Patch::Strategic(patch);
     deployments(plane).await.patch(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
-/// Lets the manager reach a cluster through a proxy.
-async fn interpose(world: &World, plane: &Plane) -> FaultProxy {
-    let proxy = FaultProxy::start(plane.port()).await.unwrap();
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
-    let kubeconfig = plane.kubeconfig().replace(&format!(":{}", plane.port()), &format!(":{}", proxy.port()));
-    let patch = Patch::Merge(json!({"stringData": {"value": kubeconfig}}));
-    let name = format!("{}-kubeconfig", plane.name());
-    secrets.patch(&name, &PatchParams::default(), &patch).await.unwrap();
-    proxy
 }
 
 /// Returns the resource version of the release object of each HelmChartProxy.
@@ -144,7 +129,7 @@ async fn wait_reported(test: &ExtensionWorld, began: Instant, before: &BTreeMap<
             assert_eq!(now[name], before[name], "the status of {name} was written after {at:?}");
         }
         let unhealthy = [gone.status, stuck.status].map(|status| status.as_ref().is_some_and(is_unhealthy));
-        if at < PATIENCE {
+        if at < UNHEALTHY_GRACE_PERIOD {
             assert_eq!(now["gone"], before["gone"], "its status was written after {at:?}");
             assert_eq!(unhealthy, [false, false], "reported after {at:?}");
         }
@@ -166,7 +151,7 @@ async fn an_object_that_is_missing_or_unavailable_for_30_seconds_makes_its_add_o
         world.sandbox.cluster(&world.namespace, "bravo", 1, &unwatched)
     );
     let bravo = bravo.unwrap();
-    let proxy = interpose(world, &alpha).await;
+    let proxy = world.interpose(&alpha).await;
     let mut audit = bravo.audit_log();
     let manager = world.start_manager();
     install(&test, &manager).await;
@@ -198,7 +183,7 @@ async fn an_object_that_is_missing_or_unavailable_for_30_seconds_makes_its_add_o
     set_schedulable(&alpha, "stuck", true).await;
     world.wait_ready("gone", "alpha", 1).await;
     test.wait_ready("stuck", "alpha", "1.0.0").await;
-    assert!(repaired.elapsed() < PATIENCE, "after {:?}", repaired.elapsed());
+    assert!(repaired.elapsed() < UNHEALTHY_GRACE_PERIOD, "after {:?}", repaired.elapsed());
     test.wait_cluster_condition("alpha", "AddonsReady", "True").await;
     world.wait_condition("gone", "alpha", "Healthy", ("True", "Healthy")).await;
 

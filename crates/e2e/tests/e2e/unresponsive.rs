@@ -12,12 +12,9 @@ use chandler_e2e::{
     wait::eventually,
     world::{World, condition},
 };
-use chandler_sandbox::{apply, fault_proxy::FaultProxy, testing};
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::{
-    Api, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
-};
+use chandler_sandbox::{apply, testing};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Api, ResourceExt as _, api::ListParams};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -143,12 +140,7 @@ async fn a_cluster_that_never_answers_or_never_opens_the_watch_is_reported() {
 async fn a_watch_that_is_silently_dropped_repeats_no_upgrade() {
     let world = World::new("dropped-watch").await;
     let alpha = world.create_cluster("alpha").await;
-    let proxy = FaultProxy::start(alpha.port()).await.unwrap();
-    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), &world.namespace);
-    let through_proxy =
-        alpha.kubeconfig().replace(&format!(":{}", alpha.port()), &format!(":{}", proxy.port()));
-    let value = json!({"stringData": {"value": through_proxy}});
-    secrets.patch("alpha-kubeconfig", &PatchParams::default(), &Patch::Merge(value)).await.unwrap();
+    let proxy = world.interpose(&alpha).await;
     let manager = world.start_manager();
     world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Hello"})).await;
     world.wait_ready("hello", "alpha", 1).await;

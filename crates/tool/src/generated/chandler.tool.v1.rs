@@ -703,6 +703,12 @@ impl ApplyMethod {
         }
     }
 }
+/// What happens to the CRDs that a package contains outside its templates. CRDs among its other objects and those of a bundle
+/// are created and replaced with every policy.
+/// A tool replaces a CRD, wherever the package contains it, only if no stored object would be lost or become invalid: unless
+/// `replace_unsafe_crds` is set, Apply fails with REJECTED, and changes nothing, if the new CRD has another scope, lacks a
+/// stored version or no longer serves it, or if the schema of a served version lacks a field or allows fewer values than
+/// before. Rollback leaves such a CRD unchanged, and does not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CrdPolicy {
@@ -710,10 +716,7 @@ pub enum CrdPolicy {
     Unspecified = 0,
     /// Do not create or change CRDs.
     Skip = 1,
-    /// Create missing CRDs and replace existing ones. A tool replaces a CRD, also one among the package's other objects, only if
-    /// no stored object would be lost or become invalid: unless `replace_unsafe_crds` is set, Apply fails with REJECTED, and
-    /// changes nothing, if the new CRD has another scope, lacks a stored version or no longer serves it, or if the schema of a
-    /// served version lacks a field or allows fewer values than before.
+    /// Create missing CRDs and replace existing ones.
     CreateReplace = 2,
 }
 impl CrdPolicy {

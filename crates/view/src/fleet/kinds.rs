@@ -1,12 +1,13 @@
 //! The kinds of placements and releases, and where their objects store the fields that commands show.
 
+use chandler_api::extensions::PlacementKindName;
 use kube::api::{ApiResource, GroupVersionKind};
 
 /// The model that represents the objects of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// Installs a package on the clusters that it selects.
-    Placement,
+    Placement(PlacementKindName),
     /// A package on one cluster.
     Release,
 }
@@ -34,7 +35,7 @@ pub const VERSION: &str = "v1alpha1";
 
 pub static KINDS: [Kind; 4] = [
     Kind {
-        model: Model::Placement,
+        model: Model::Placement(PlacementKindName::HelmChartProxy),
         group: "addons.cluster.x-k8s.io",
         name: "HelmChartProxy",
         plural: "helmchartproxies",
@@ -45,7 +46,7 @@ pub static KINDS: [Kind; 4] = [
         release: ("/spec/namespace", "/spec/releaseName"),
     },
     Kind {
-        model: Model::Placement,
+        model: Model::Placement(PlacementKindName::ExtensionInstance),
         group: "chandler.dev",
         name: "ExtensionInstance",
         plural: "extensioninstances",
@@ -86,7 +87,7 @@ impl Kind {
     }
 
     pub fn is_placement(&self) -> bool {
-        self.model == Model::Placement
+        matches!(self.model, Model::Placement(_))
     }
 
     /// Returns the shortest name of this kind.
@@ -116,6 +117,9 @@ mod tests {
             assert_eq!((&*spec.group, &*spec.names.plural), (kind.group, kind.plural));
             assert_eq!(spec.names.short_names.unwrap()[0], kind.short_name());
             assert_eq!(spec.versions[0].name, VERSION);
+            if let Model::Placement(name) = kind.model {
+                assert_eq!(name.to_string(), kind.name);
+            }
         }
     }
 

@@ -4,18 +4,22 @@
 use std::fmt;
 
 use chandler_api::{
-    extensions::{POLICY_ANNOTATION, Reference, SUSPEND_ANNOTATION, Scope, SourceProgress, SourceRef},
+    extensions::{Reference, SourceProgress, SourceRef},
     reasons::{PlacementReason, ReleaseReason},
     status::{PlacementStatus, ReleaseStatus},
 };
-use chandler_core::{backoff, conditions, failure::Category, policy::parse_reference};
+use chandler_core::{
+    backoff, conditions,
+    failure::Category,
+    policy::{is_suspended, policy_of, reference_text},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::kinds::{Kind, find_kinds};
+use super::kinds::{Kind, Model, find_kinds};
 
 /// Kind, namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -98,7 +102,7 @@ impl Placement {
             object: name,
             package: first_string(object, kind.package).unwrap_or_default(),
             version: first_string(object, &[kind.version]),
-            policy: policy(object),
+            policy: policy(kind, object),
             suspended: is_suspended(object),
             deletion_timestamp,
             finalizers,
@@ -122,11 +126,7 @@ impl Placement {
 
     /// Returns the name of its policy as the annotation of a HelmChartProxy names it: `NAME` or `platform/NAME`.
     pub fn policy_name(&self) -> Option<String> {
-        let Reference { name, scope } = self.policy.as_ref()?;
-        Some(match scope {
-            Scope::Namespace => name.clone(),
-            Scope::Platform => format!("platform/{name}"),
-        })
+        self.policy.as_ref().map(reference_text)
     }
 }
 
@@ -241,14 +241,10 @@ fn controller(object: &DynamicObject) -> Option<&OwnerReference> {
     object.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
-fn is_suspended(object: &DynamicObject) -> bool {
-    object.annotations().get(SUSPEND_ANNOTATION).is_some_and(|value| value == "true")
-}
-
-/// Returns the AddonPolicy that a placement refers to, by its spec or by its annotation.
-fn policy(object: &DynamicObject) -> Option<Reference> {
-    let by_annotation = || parse_reference(object.annotations().get(POLICY_ANNOTATION)?);
-    parsed(object, "/spec/policyRef").or_else(by_annotation)
+/// Returns the AddonPolicy that a placement refers to.
+fn policy(kind: &Kind, object: &DynamicObject) -> Option<Reference> {
+    let Model::Placement(name) = kind.model else { return None };
+    policy_of(name, object.annotations(), parsed(object, "/spec/policyRef"))
 }
 
 /// Returns the folder of a release whose package is made of one.
@@ -295,6 +291,7 @@ fn status<S: DeserializeOwned + Default>(
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::Scope;
     use serde_json::json;
 
     use super::*;
@@ -355,13 +352,19 @@ mod tests {
         assert_eq!(by_annotation("careful"), reference("careful", Scope::Namespace));
         assert_eq!(by_annotation("platform/careful"), reference("careful", Scope::Platform));
         assert_eq!(by_annotation(""), None);
-        let instance = object(json!({
-            "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance", "metadata": {"name": "hello"},
-            "spec": {"policyRef": {"name": "careful", "scope": "Platform"}},
-        }));
-        let placement = Placement::from_object(&KINDS[1], &instance);
+        let by_spec = |spec: Value| {
+            let instance = object(json!({
+                "apiVersion": "chandler.dev/v1alpha1", "kind": "ExtensionInstance", "spec": spec,
+                "metadata": {"name": "hello", "annotations": {"chandler.dev/policy": "ignored"}},
+            }));
+            let placement = Placement::from_object(&KINDS[1], &instance);
+            assert!(!placement.suspended);
+            placement
+        };
+        let placement = by_spec(json!({"policyRef": {"name": "careful", "scope": "Platform"}}));
         assert_eq!(placement.policy, reference("careful", Scope::Platform));
-        assert!(!placement.suspended);
+        assert_eq!(placement.policy_name().as_deref(), Some("platform/careful"));
+        assert_eq!(by_spec(json!({})).policy, None, "the annotation of an ExtensionInstance has no effect");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl FleetReader {
         let mut fleet = Fleet::default();
         for kind in &KINDS {
             match kind.model {
-                Model::Placement => {
+                Model::Placement(_) => {
                     fleet.placements.extend(self.list(kind, Placement::from_object, progress).await?);
                 }
                 Model::Release => {

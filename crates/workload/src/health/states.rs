@@ -11,7 +11,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::{ObjectState, Observation, PATIENCE},
+    health::{ObjectState, Observation, UNHEALTHY_GRACE_PERIOD},
     identity::ReleaseId,
 };
 use jiff::Timestamp;
@@ -202,8 +202,8 @@ impl States {
             return Vec::new();
         }
         let release = share(&self.releases, head.release);
-        let is_news = states.store(head.key, state, release.clone(), last, now);
-        if is_news { self.affected(kind, vec![release]) } else { Vec::new() }
+        let must_notify = states.store(head.key, state, release.clone(), last, now);
+        if must_notify { self.affected(kind, vec![release]) } else { Vec::new() }
     }
 
     /// Takes in that an object was deleted, or is not selected any more.
@@ -271,9 +271,9 @@ impl KindStates {
         let absence = self.absences.appeared(&key);
         let last = last.or(absence);
         let observation = Observation::after(last.as_ref(), Some(state), now);
-        let is_news = is_news(last.as_ref(), &observation, now);
+        let must_notify = must_notify(last.as_ref(), &observation, now);
         self.objects.insert(key, Entry { observation, release });
-        is_news
+        must_notify
     }
 }
 
@@ -291,8 +291,9 @@ fn uses(kinds: &[SharedKind], kind: &ObjectKind) -> bool {
 }
 
 /// Returns whether a release has to be notified of an object's new state: if the object is healthy now and was not, or the other
-/// way round. A new reason counts only if it is shown: before, the release is looked at when the object's time has passed.
-fn is_news(before: Option<&Observation>, after: &Observation, now: Timestamp) -> bool {
+/// way round. A new reason counts only if it is shown: before, the release is reconciled when the grace period of the object
+/// ends.
+fn must_notify(before: Option<&Observation>, after: &Observation, now: Timestamp) -> bool {
     let Some(before) = before else { return true };
     if health(before) != health(after) {
         return true;
@@ -301,7 +302,7 @@ fn is_news(before: Option<&Observation>, after: &Observation, now: Timestamp) ->
     else {
         return false;
     };
-    before != after && now.duration_since(*since).unsigned_abs() >= PATIENCE
+    before != after && now.duration_since(*since).unsigned_abs() >= UNHEALTHY_GRACE_PERIOD
 }
 
 #[derive(PartialEq, Eq)]

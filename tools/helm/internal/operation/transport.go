@@ -74,6 +74,13 @@ func (t *Transport) FailedRead() error {
 	return nil
 }
 
+// ForgetFailedReads makes FailedRead return only errors of later reads.
+func (t *Transport) ForgetFailedReads() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.failedReads)
+}
+
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.acquire(); err != nil {

@@ -191,6 +191,12 @@ func TestFailedReadsAreReported(t *testing.T) {
 	if err := transport.FailedRead(); err != nil {
 		t.Fatalf("not found is not a failed read: %v", err)
 	}
+	status = http.StatusForbidden
+	read()
+	transport.ForgetFailedReads()
+	if err := transport.FailedRead(); err != nil {
+		t.Fatalf("an earlier read is reported: %v", err)
+	}
 }
 
 func TestRunReturnsAfterTheWorkHasEnded(t *testing.T) {

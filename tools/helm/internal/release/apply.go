@@ -40,6 +40,8 @@ type ApplyResult struct {
 	// Unchanged is set if the newest revision was deployed with the same input digest before, so that Apply changed
 	// nothing.
 	Unchanged bool
+	// IgnoredFields are the fields that were left to other field managers.
+	IgnoredFields []string
 }
 
 // Apply installs or upgrades the release, unless its newest revision is deployed with the same input digest.
@@ -65,7 +67,7 @@ func (r *Release) Apply(spec ApplySpec) (ApplyResult, error) {
 	} else {
 		state, err = r.execute(spec, plan, last)
 	}
-	return ApplyResult{State: state, Unchanged: plan.unchanged}, err
+	return ApplyResult{State: state, Unchanged: plan.unchanged, IgnoredFields: r.client.ignoredFields()}, err
 }
 
 // execute creates the next revision.
@@ -91,8 +93,12 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 	if err != nil {
 		return nil, err
 	}
+	removable, err := r.removableCRDs(spec, plan, last)
+	if err != nil {
+		return nil, err
+	}
 	if spec.rendered != nil {
-		err = r.prepareBundle(spec, method)
+		err = r.prepareBundle(spec, method, removable)
 	} else {
 		err = r.applyCRDs(spec)
 	}
@@ -100,8 +106,14 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 		return nil, err
 	}
 	r.client.ignoreConflicts.Store(method.ignoreConflicts)
-	// The CRDs of a bundle are applied.
-	r.client.checkCRDs, r.client.allowUnsafeCRDs = spec.rendered == nil, spec.Options.GetReplaceUnsafeCrds()
+	if spec.rendered == nil {
+		r.client.checkRendered = func(rendered kube.ResourceList) error {
+			if err := r.checkRemovedCRDs(removable, crdNames(rendered)); err != nil {
+				return err
+			}
+			return r.client.checkCRDs(rendered, spec.Options.GetReplaceUnsafeCrds())
+		}
+	}
 	if plan.upgrade {
 		if _, copied := last.Labels[rolledBackLabel]; copied {
 			labels[rolledBackLabel] = "null"

@@ -1,6 +1,7 @@
 package release
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
@@ -40,7 +41,7 @@ func (r *Release) applyBundleCRDs(spec ApplySpec) error {
 		if err := changes[i].checkOwner(spec.Options.GetTakeOwnership()); err != nil {
 			return err
 		}
-		if err := changes[i].check(spec.Options.GetReplaceUnsafeCrds()); err != nil {
+		if err := changes[i].check(spec.Options.GetReplaceUnsafeCrds(), r.client.reportLimits); err != nil {
 			return err
 		}
 	}
@@ -71,8 +72,14 @@ func (c *crdChange) checkOwner(takeOwnership bool) error {
 }
 
 // hasSameOwner reports whether both objects have the metadata of the same release.
-func hasSameOwner(live, target *unstructured.Unstructured) bool {
+func hasSameOwner(live, target metav1.Object) bool {
+	annotations := target.GetAnnotations()
+	return isOwnedBy(live, annotations[releaseNameAnnotation], annotations[releaseNamespaceAnnotation])
+}
+
+// isOwnedBy reports whether an object has the metadata of a release.
+func isOwnedBy(live metav1.Object, name, namespace string) bool {
+	annotations := live.GetAnnotations()
 	return live.GetLabels()[managedByLabel] == managedByHelm &&
-		live.GetAnnotations()[releaseNameAnnotation] == target.GetAnnotations()[releaseNameAnnotation] &&
-		live.GetAnnotations()[releaseNamespaceAnnotation] == target.GetAnnotations()[releaseNamespaceAnnotation]
+		annotations[releaseNameAnnotation] == name && annotations[releaseNamespaceAnnotation] == namespace
 }

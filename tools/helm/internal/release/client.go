@@ -32,10 +32,12 @@ type client struct {
 	operation *operation.Operation
 	// ignoreConflicts leaves fields of other field managers unchanged.
 	ignoreConflicts atomic.Bool
-	// checkCRDs checks before the first write that the rendered CRDs may replace those on the cluster.
-	checkCRDs bool
-	// allowUnsafeCRDs replaces CRDs even if objects may be lost.
-	allowUnsafeCRDs bool
+	// release is the name of the release.
+	release string
+	// checkRendered, if set, checks the rendered objects before the first write.
+	checkRendered func(rendered kube.ResourceList) error
+	// leftovers are objects of earlier revisions that a rollback deletes as well if the restored revision does not have them.
+	leftovers kube.ResourceList
 
 	mu sync.Mutex
 	// verb is the action that hooks belong to: install, upgrade, rollback or delete.
@@ -50,6 +52,8 @@ type client struct {
 	deleteErrors []error
 	// waitingFor are the objects that it waits for, if there is only one in the collection.
 	waitingFor map[collection]string
+	// ignored are the fields that were left to other field managers.
+	ignored map[string]bool
 }
 
 var (
@@ -57,8 +61,8 @@ var (
 	_ kube.InterfaceWaitOptions = (*client)(nil)
 )
 
-func newClient(session *cluster.Session, namespace string, op *operation.Operation) *client {
-	client := &client{operation: op}
+func newClient(session *cluster.Session, release, namespace string, op *operation.Operation) *client {
+	client := &client{operation: op, release: release, ignored: map[string]bool{}}
 	inner := kube.New(ignoringGetter{Session: session, client: client})
 	inner.Namespace = namespace
 	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
@@ -112,8 +116,8 @@ func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 	if err != nil {
 		return resources, &failure.BuildError{Err: flattenAggregate(err)}
 	}
-	if isFirst && c.checkCRDs {
-		if err := checkCRDs(resources, c.allowUnsafeCRDs); err != nil {
+	if isFirst && c.checkRendered != nil {
+		if err := c.checkRendered(resources); err != nil {
 			return nil, err
 		}
 	}
@@ -165,11 +169,12 @@ func (c *client) Update(original, target kube.ResourceList, options ...kube.Clie
 	c.step(toolv1.StepKind_STEP_KIND_APPLYING, "applying", target)
 	c.setApplied()
 	if c.isRollback() {
-		var err error
-		if original, target, err = c.withoutUnsafeCRDs(original, target); err != nil {
-			return &kube.Result{}, err
-		}
+		return c.updateForRollback(original, target, options)
 	}
+	return c.update(original, target, options)
+}
+
+func (c *client) update(original, target kube.ResourceList, options []kube.ClientUpdateOption) (*kube.Result, error) {
 	if err := c.replaceImmutable(target); err != nil {
 		return &kube.Result{}, err
 	}

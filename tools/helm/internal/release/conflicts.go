@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -140,7 +141,28 @@ func (c *client) reportIgnored(object *unstructured.Unstructured, conflicts []me
 		fields = fmt.Sprintf("%d fields", len(conflicts))
 	}
 	apiVersion, kind := object.GetAPIVersion(), object.GetKind()
+	name := object.GetName()
+	if namespace := object.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	for _, conflict := range conflicts {
+		c.operation.Log.Info("a field is left to its manager", "kind", kind, "object", name, "field", conflict.Field)
+		c.addIgnored(fmt.Sprintf("%s of %s %s", conflict.Field, kind, name))
+	}
 	c.operation.Step(toolv1.StepKind_STEP_KIND_APPLYING,
 		fmt.Sprintf("leaving %s of %s %s to %s", fields, kind, object.GetName(), failure.FieldManagers(conflicts)),
 		&toolv1.ObjectRef{ApiVersion: apiVersion, Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()})
+}
+
+func (c *client) addIgnored(field string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ignored[field] = true
+}
+
+// ignoredFields returns the fields that were left to other field managers, sorted.
+func (c *client) ignoredFields() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.ignored))
 }

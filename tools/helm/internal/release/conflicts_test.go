@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"chandler.dev/tools/helm/internal/operation"
 )
 
 // conflicting is an API server on which another manager owns fields: it answers with a conflict for those of them that a
@@ -118,5 +122,21 @@ func TestConflictsAreIgnored(t *testing.T) {
 				t.Errorf("got %s, want %s", got, c.last)
 			}
 		})
+	}
+}
+
+func TestIgnoredFieldsAreReturned(t *testing.T) {
+	client := &client{operation: &operation.Operation{Log: slog.New(slog.DiscardHandler)}, ignored: map[string]bool{}}
+	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment"}}
+	web.SetName("web")
+	web.SetNamespace("shop")
+	role := &unstructured.Unstructured{Object: map[string]any{"kind": "ClusterRole"}}
+	role.SetName("web")
+	client.reportIgnored(web, []metav1.StatusCause{{Field: ".spec.replicas"}, {Field: ".metadata.labels.a"}})
+	client.reportIgnored(web, []metav1.StatusCause{{Field: ".spec.replicas"}})
+	client.reportIgnored(role, []metav1.StatusCause{{Field: ".rules"}})
+	want := []string{".metadata.labels.a of Deployment shop/web", ".rules of ClusterRole web", ".spec.replicas of Deployment shop/web"}
+	if got := client.ignoredFields(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -28,29 +28,43 @@ func isCRD(object *unstructured.Unstructured) bool {
 	return object.GroupVersionKind().GroupKind() == crdKind
 }
 
-// checkReplaceable fails if replacing the CRD on the cluster could lose objects or make them invalid. live is nil if there is
-// none.
-func checkReplaceable(live, target *unstructured.Unstructured, allowUnsafe bool) error {
+// checkReplaceable fails if replacing the CRD on the cluster could lose objects or fields of them. live is nil if there is none.
+// It reports values that the CRD no longer allows.
+func checkReplaceable(live, target *unstructured.Unstructured, allowUnsafe bool, report func(string)) error {
 	if live == nil || allowUnsafe || target.GetAnnotations()[replaceUnsafeAnnotation] == "true" {
 		return nil
 	}
-	problems := crdProblems(live, target)
-	if len(problems) == 0 {
-		return nil
+	problems, limits := compareCRDs(live, target)
+	if len(problems) > 0 {
+		return failure.New(failure.Rejected,
+			"CustomResourceDefinition %s cannot be replaced, because stored objects could be lost or become invalid: %s "+
+				"(the annotation %s: \"true\" allows it)",
+			target.GetName(), listProblems(problems), replaceUnsafeAnnotation)
 	}
+	if len(limits) > 0 && report != nil {
+		report(fmt.Sprintf("CustomResourceDefinition %s allows fewer values than before: %s", target.GetName(), listProblems(limits)))
+	}
+	return nil
+}
+
+// listProblems returns the first problems of a CRD as text.
+func listProblems(problems []string) string {
 	more := ""
 	if left := len(problems) - maxProblems; left > 0 {
 		problems, more = problems[:maxProblems], fmt.Sprintf("; and %d more", left)
 	}
-	return failure.New(failure.Rejected,
-		"CustomResourceDefinition %s cannot be replaced, because stored objects could be lost or become invalid: %s%s "+
-			"(the annotation %s: \"true\" allows it)",
-		target.GetName(), strings.Join(problems, "; "), more, replaceUnsafeAnnotation)
+	return strings.Join(problems, "; ") + more
 }
 
-// crdProblems returns why replacing a CRD could lose objects or make them invalid.
-func crdProblems(live, target *unstructured.Unstructured) []string {
-	var problems []string
+// reportLimits reports values that a CRD no longer allows. That is no reason to refuse it: most upgrades of operators tighten
+// some limit, and stored objects stay as they are.
+func (c *client) reportLimits(message string) {
+	c.operation.Log.Info("a CRD is replaced by one that allows fewer values", "detail", message)
+	c.operation.Step(toolv1.StepKind_STEP_KIND_CRDS, message)
+}
+
+// compareCRDs returns why replacing a CRD could lose objects or fields of them, and which values it no longer allows.
+func compareCRDs(live, target *unstructured.Unstructured) (problems, limits []string) {
 	liveScope, _, _ := unstructured.NestedString(live.Object, "spec", "scope")
 	if scope, _, _ := unstructured.NestedString(target.Object, "spec", "scope"); scope != liveScope {
 		problems = append(problems, fmt.Sprintf("its scope changes from %s to %s", liveScope, scope))
@@ -71,22 +85,23 @@ func crdProblems(live, target *unstructured.Unstructured) []string {
 		compared := comparison{version: old.name, keepsUnknown: keepsAll}
 		compared.compare("", old.schema, next.schema)
 		problems = append(problems, compared.problems...)
+		limits = append(limits, compared.limits...)
 	}
-	return problems
+	return problems, limits
 }
 
-// storedVersionProblems returns the stored versions that the API server could no longer read or serve.
+// storedVersionProblems returns the stored versions that the API server could no longer read, or not serve in any version.
 func storedVersionProblems(stored []string, before, after []crdVersion) []string {
 	var problems []string
+	isServed := func(version crdVersion) bool { return version.served }
+	serves := slices.ContainsFunc(after, isServed) || !slices.ContainsFunc(before, isServed)
 	for _, name := range stored {
-		old, next := findVersion(before, name), findVersion(after, name)
 		switch {
-		case next == nil:
-			problems = append(problems,
-				fmt.Sprintf("objects may be stored in version %s, which the new one does not have: migrate them first", name))
-		case old != nil && old.served && !next.served:
-			problems = append(problems,
-				fmt.Sprintf("objects may be stored in version %s, which is no longer served: migrate them first", name))
+		case findVersion(after, name) == nil:
+			problems = append(problems, fmt.Sprintf("objects may be stored in version %[1]s, which the new one does not have: "+
+				"store them in another version, and then remove %[1]s from status.storedVersions of the CustomResourceDefinition", name))
+		case !serves:
+			problems = append(problems, fmt.Sprintf("objects may be stored in version %s, and no version is served any more", name))
 		}
 	}
 	return problems
@@ -145,13 +160,13 @@ func preservesUnknownFields(crd *unstructured.Unstructured) bool {
 }
 
 // checkCRDs fails if one of the CRDs among the rendered objects must not replace that on the cluster.
-func checkCRDs(resources kube.ResourceList, allowUnsafe bool) error {
+func (c *client) checkCRDs(resources kube.ResourceList, allowUnsafe bool) error {
 	for _, info := range resources {
 		live, target, err := liveCRD(info)
 		if err != nil {
 			return err
 		}
-		if err := checkReplaceable(live, target, allowUnsafe); err != nil {
+		if err := checkReplaceable(live, target, allowUnsafe, c.reportLimits); err != nil {
 			return err
 		}
 	}
@@ -177,28 +192,4 @@ func liveCRD(info *resource.Info) (live, target *unstructured.Unstructured, err 
 		return nil, nil, fmt.Errorf("CustomResourceDefinition %s was read as %T", info.Name, found)
 	}
 	return live, target, nil
-}
-
-// withoutUnsafeCRDs returns both lists without the CRDs that a rollback must not replace. The newer CRDs stay on the cluster:
-// older objects are valid in them.
-func (c *client) withoutUnsafeCRDs(original, target kube.ResourceList) (kube.ResourceList, kube.ResourceList, error) {
-	kept := map[string]bool{}
-	for _, info := range target {
-		live, older, err := liveCRD(info)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := checkReplaceable(live, older, false); err != nil {
-			kept[info.Name] = true
-			c.operation.Step(toolv1.StepKind_STEP_KIND_APPLYING, "leaving CustomResourceDefinition "+info.Name+" unchanged",
-				objectRef(info))
-		}
-	}
-	if len(kept) == 0 {
-		return original, target, nil
-	}
-	isOther := func(info *resource.Info) bool {
-		return info.Mapping.GroupVersionKind.GroupKind() != crdKind || !kept[info.Name]
-	}
-	return original.Filter(isOther), target.Filter(isOther), nil
 }

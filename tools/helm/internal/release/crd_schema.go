@@ -10,22 +10,35 @@ import (
 	"strings"
 )
 
-// comparison collects in which ways the new schema of a version allows less than the old one, so that the API server would
-// remove fields of existing objects, or reject the objects. Rules in x-kubernetes-validations are not compared.
+// comparison collects in which ways the new schema of a version allows less than the old one. Rules in
+// x-kubernetes-validations are not compared.
 type comparison struct {
 	version string
 	// keepsUnknown is set if the API server keeps all fields that the new schema does not have.
 	keepsUnknown bool
-	problems     []string
+	// problems are why the API server would remove fields of existing objects, or could not read them: a removed field and
+	// another type.
+	problems []string
+	// limits are values that are no longer allowed. Stored objects with them stay as they are.
+	limits []string
 }
 
 // add adds a problem. The format gets the place first.
 func (c *comparison) add(path, format string, args ...any) {
+	c.problems = append(c.problems, c.describe(path, format, args))
+}
+
+// limit adds values that are no longer allowed. The format gets the place first.
+func (c *comparison) limit(path, format string, args ...any) {
+	c.limits = append(c.limits, c.describe(path, format, args))
+}
+
+func (c *comparison) describe(path, format string, args []any) string {
 	place := path
 	if path == "" {
 		place = "the object"
 	}
-	c.problems = append(c.problems, fmt.Sprintf("in version %s "+format, append([]any{c.version, place}, args...)...))
+	return fmt.Sprintf("in version %s "+format, append([]any{c.version, place}, args...)...)
 }
 
 // compare compares the schemas of one field. A nil schema allows everything.
@@ -84,7 +97,7 @@ func typeNames(types []string) string {
 // compareValues compares which single values are allowed.
 func (c *comparison) compareValues(path string, old, next map[string]any) {
 	if old["nullable"] == true && next["nullable"] != true {
-		c.add(path, "%s can no longer be null")
+		c.limit(path, "%s can no longer be null")
 	}
 	allowed := jsonSet(next["enum"])
 	if len(allowed) == 0 {
@@ -92,12 +105,12 @@ func (c *comparison) compareValues(path string, old, next map[string]any) {
 	}
 	before := jsonSet(old["enum"])
 	if len(before) == 0 {
-		c.add(path, "%s allows only some values")
+		c.limit(path, "%s allows only some values")
 		return
 	}
 	for _, value := range slices.Sorted(maps.Keys(before)) {
 		if !allowed[value] {
-			c.add(path, "%s no longer allows the value %s", value)
+			c.limit(path, "%s no longer allows the value %s", value)
 		}
 	}
 }
@@ -131,14 +144,14 @@ func (c *comparison) compareLimits(path string, old, next map[string]any) {
 	c.compareLimit(path, "multipleOf", old, next, func(before, after float64) bool { return math.Mod(before, after) != 0 })
 	for _, name := range []string{"exclusiveMaximum", "exclusiveMinimum", "uniqueItems"} {
 		if next[name] == true && old[name] != true {
-			c.add(path, "%s gets the limit %s", name)
+			c.limit(path, "%s gets the limit %s", name)
 		}
 	}
 	for _, name := range []string{"pattern", "format"} {
 		before, _ := old[name].(string)
 		after, _ := next[name].(string)
 		if after != "" && after != before && !slices.Contains(unvalidatedFormats, after) {
-			c.add(path, "%s gets another %s", name)
+			c.limit(path, "%s gets another %s", name)
 		}
 	}
 }
@@ -150,9 +163,9 @@ func (c *comparison) compareLimit(
 	switch {
 	case after == nil:
 	case before == nil:
-		c.add(path, "%s gets the limit %s %s", name, numberText(*after))
+		c.limit(path, "%s gets the limit %s %s", name, numberText(*after))
 	case narrower(*before, *after):
-		c.add(path, "the %[3]s of %[2]s changes from %[4]s to %[5]s", name, numberText(*before), numberText(*after))
+		c.limit(path, "the %[3]s of %[2]s changes from %[4]s to %[5]s", name, numberText(*before), numberText(*after))
 	}
 }
 
@@ -180,15 +193,15 @@ func (c *comparison) compareAlternatives(path string, old, next map[string]any) 
 		// The alternatives of x-kubernetes-int-or-string repeat its types.
 		repeated := name == "anyOf" && next["x-kubernetes-int-or-string"] == true && len(before) == 0
 		if len(after) > 0 && !repeated && (len(before) == 0 || !contains(after, before)) {
-			c.add(path, "%s allows fewer alternatives (%s)", name)
+			c.limit(path, "%s allows fewer alternatives (%s)", name)
 		}
 	}
 	if !contains(jsonSet(old["allOf"]), jsonSet(next["allOf"])) {
-		c.add(path, "%s has to match more schemas (allOf)")
+		c.limit(path, "%s has to match more schemas (allOf)")
 	}
 	// As JSON, because the numbers of YAML and JSON have different types.
 	if next["not"] != nil && !contains(jsonSet([]any{old["not"]}), jsonSet([]any{next["not"]})) {
-		c.add(path, "%s excludes other values (not)")
+		c.limit(path, "%s excludes other values (not)")
 	}
 }
 
@@ -274,7 +287,7 @@ func (c *comparison) compareRequired(path string, old, next map[string]any) {
 			continue
 		}
 		if _, hasDefault := child(properties, name)["default"]; !hasDefault {
-			c.add(path+"."+name, "the field %s becomes required")
+			c.limit(path+"."+name, "the field %s becomes required")
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 	}
 	// Before the first one is replaced, all of them are checked.
 	for i := range changes {
-		if err := changes[i].check(spec.Options.GetReplaceUnsafeCrds()); err != nil {
+		if err := changes[i].check(spec.Options.GetReplaceUnsafeCrds(), r.client.reportLimits); err != nil {
 			return err
 		}
 	}
@@ -102,11 +102,11 @@ func (c *crdChange) read() error {
 }
 
 // check checks that the existing object may be replaced.
-func (c *crdChange) check(allowUnsafe bool) error {
+func (c *crdChange) check(allowUnsafe bool, report func(string)) error {
 	if !isCRD(c.target) {
 		return nil
 	}
-	return checkReplaceable(c.live, c.target, allowUnsafe)
+	return checkReplaceable(c.live, c.target, allowUnsafe, report)
 }
 
 func (c *crdChange) wrap(err error) error {

@@ -60,7 +60,7 @@ func Open(identity *toolv1.Release, session *cluster.Session, op *operation.Oper
 		session:   session,
 		operation: op,
 		records:   newRecords(core.Secrets(namespace), name),
-		client:    newClient(session, namespace, op),
+		client:    newClient(session, name, namespace, op),
 	}
 	release.records.keepFailed = release.client.isRollback
 	return release, nil

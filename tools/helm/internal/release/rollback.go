@@ -34,6 +34,8 @@ type RollbackResult struct {
 	Unchanged bool
 	// Values are those of the restored revision, which may be in the error.
 	Values map[string]any
+	// IgnoredFields are the fields that were left to other field managers.
+	IgnoredFields []string
 }
 
 // Rollback applies the objects of an earlier revision again and records them as a new revision.
@@ -60,11 +62,12 @@ func (r *Release) Rollback(spec RollbackSpec) (RollbackResult, error) {
 	case plan.markOnly:
 		err = r.markRolledBack(spec, last)
 	default:
-		err = r.rollBack(spec, plan, last)
+		err = r.rollBack(spec, plan, revisions)
 	}
 	if err != nil {
 		return result, err
 	}
+	result.IgnoredFields = r.client.ignoredFields()
 	result.State, err = r.state()
 	return result, err
 }
@@ -143,6 +146,12 @@ func planDeployed(spec RollbackSpec, last *rspb.Release) (rollbackPlan, error) {
 			"revision %d is deployed with the inputs that are to be rolled back: they did not fail", last.Version)
 	case isRestored:
 		return rollbackPlan{markOnly: true}, nil
+	case spec.RolledBackDigest != "" && inputs == "":
+		return rollbackPlan{}, failure.New(failure.Conflict,
+			"another client has deployed revision %d: it is not rolled back", last.Version)
+	case spec.RolledBackDigest != "":
+		return rollbackPlan{}, failure.New(failure.Conflict,
+			"revision %d is deployed with other inputs than those that are to be rolled back", last.Version)
 	}
 	return rollbackPlan{}, nil
 }
@@ -182,10 +191,13 @@ func (r *Release) markRolledBack(spec RollbackSpec, last *rspb.Release) error {
 	return r.configuration().Releases.Update(last)
 }
 
-// rollBack creates the next revision.
-func (r *Release) rollBack(spec RollbackSpec, plan rollbackPlan, last *rspb.Release) error {
-	last, err := r.recover(applyPlan{unlock: plan.unlock}, last)
+// rollBack creates the next revision. The revisions are sorted newest first.
+func (r *Release) rollBack(spec RollbackSpec, plan rollbackPlan, revisions []*rspb.Release) error {
+	last, err := r.recover(applyPlan{unlock: plan.unlock}, revisions[0])
 	if err != nil {
+		return err
+	}
+	if r.client.leftovers, err = r.findLeftovers(revisions); err != nil {
 		return err
 	}
 	options := &toolv1.ApplyOptions{FieldConflicts: spec.Options.GetFieldConflicts(), Force: spec.Options.GetForce()}

@@ -22,7 +22,10 @@ import (
 // fields that it contains are moved to FieldManager. As for a migration, no state is stored.
 
 // prepareBundle prepares the objects on the cluster for the objects of a bundle.
-func (r *Release) prepareBundle(spec ApplySpec, method applyMethod) error {
+func (r *Release) prepareBundle(spec ApplySpec, method applyMethod, removable []string) error {
+	if err := r.checkRemovedCRDs(removable, bundleCRDNames(spec.rendered.objects)); err != nil {
+		return err
+	}
 	if err := r.applyBundleCRDs(spec); err != nil {
 		return err
 	}

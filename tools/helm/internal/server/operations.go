@@ -38,7 +38,9 @@ type outcome struct {
 	state *toolv1.ReleaseState
 	// unchanged is set if Apply changed nothing, or if Rollback created no revision.
 	unchanged bool
-	err       error
+	// ignoredFields are the fields that Apply or Rollback left to other field managers.
+	ignoredFields []string
+	err           error
 	// stateAfterFailure is the state of the release after a failure, if known.
 	stateAfterFailure *toolv1.ReleaseState
 	// secrets are the strings in the values, which are redacted in messages.
@@ -48,8 +50,8 @@ type outcome struct {
 // Apply installs or upgrades a release.
 func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
 	var (
-		secrets   []string
-		unchanged bool
+		secrets []string
+		applied release.ApplyResult
 	)
 	result := s.run(stream.Context(), call{
 		kind:     "apply",
@@ -78,20 +80,16 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		if err := s.load(request.GetPackage(), &spec); err != nil {
 			return nil, err
 		}
-		applied, err := opened.Apply(spec)
-		unchanged = applied.Unchanged
+		applied, err = opened.Apply(spec)
 		return applied.State, err
 	})
-	result.secrets, result.unchanged = secrets, unchanged
+	result.secrets, result.unchanged, result.ignoredFields = secrets, applied.Unchanged, applied.IgnoredFields
 	return stream.Send(result.event())
 }
 
 // Rollback rolls a release back to an earlier revision.
 func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
-	var (
-		secrets   []string
-		unchanged bool
-	)
+	var rolledBack release.RollbackResult
 	result := s.run(stream.Context(), call{
 		kind:    "rollback",
 		id:      request.GetOperationId(),
@@ -102,18 +100,18 @@ func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStr
 		onStart: headerSender(stream),
 
 		inputDigest: request.GetInputDigest(),
-	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
-		rolledBack, err := opened.Rollback(release.RollbackSpec{
+	}, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
+		rolledBack, err = opened.Rollback(release.RollbackSpec{
 			Revision:         int(request.GetRevision()),
 			Options:          request.GetOptions(),
 			InputDigest:      request.GetInputDigest(),
 			RolledBackDigest: request.GetRolledBackDigest(),
 			Recover:          request.GetRecover(),
 		})
-		secrets, unchanged = redact.Strings(rolledBack.Values), rolledBack.Unchanged
 		return rolledBack.State, err
 	})
-	result.secrets, result.unchanged = secrets, unchanged
+	result.secrets = redact.Strings(rolledBack.Values)
+	result.unchanged, result.ignoredFields = rolledBack.Unchanged, rolledBack.IgnoredFields
 	return stream.Send(result.event())
 }
 
@@ -253,7 +251,7 @@ func (o outcome) event() *toolv1.OperationEvent {
 		reported.State = o.stateAfterFailure
 		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
 	}
-	result := &toolv1.OperationResult{Unchanged: o.unchanged}
+	result := &toolv1.OperationResult{Unchanged: o.unchanged, IgnoredFields: o.ignoredFields}
 	if o.state != nil {
 		result.Outcome = &toolv1.OperationResult_State{State: o.state}
 	} else {

@@ -3,15 +3,13 @@
 use chandler_tool::generated::tool::{
     ApplyOptions, ApplyRequest, CrdPolicy, FailureCategory, ReleaseState, ReleaseStatus,
 };
-use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{Api, core::GroupVersionKind, discovery::ApiResource};
+use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::{
     Case, CaseError,
     chart::Chart,
     context::Context,
+    custom_resources::{allowing, definition, definitions, find_definition, group, thing, things},
     request::{REPLACE_UNSAFE, RequestExt as _},
 };
 
@@ -55,42 +53,18 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// Returns a CRD of `Thing`s in a group, with these fields.
-pub fn definition(group: &str, fields: &[&str]) -> String {
-    let fields: Vec<_> = fields.iter().map(|field| format!("{field}: {{type: string}}")).collect();
-    let fields = fields.join(", ");
-    format!(
-        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: things.{group}}}\n\
-         spec:\n  group: {group}\n  scope: Namespaced\n  names: {{plural: things, singular: thing, kind: Thing}}\n  \
-         versions:\n  - name: v1\n    served: true\n    storage: true\n    schema:\n      openAPIV3Schema:\n        \
-         type: object\n        properties:\n          spec: {{type: object, properties: {{{fields}}}}}\n"
-    )
-}
-
-fn thing(group: &str, field: &str) -> String {
-    format!(
-        "apiVersion: {group}/v1\nkind: Thing\nmetadata: {{name: {{{{ .Release.Name }}}}}}\nspec: {{{field}: x}}\n"
-    )
-}
-
-fn group(context: &Context) -> String {
-    format!("{}.example.invalid", context.namespace)
-}
-
-async fn find(context: &Context) -> Result<Option<CustomResourceDefinition>, CaseError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(context.environment.client.clone());
-    Ok(definitions.get_opt(&format!("things.{}", group(context))).await?)
-}
+/// The name of the `Thing` of a release.
+const RELEASE_NAME: &str = "{{ .Release.Name }}";
 
 /// Returns whether the CRD has a field.
 async fn has_field(context: &Context, field: &str) -> Result<bool, CaseError> {
-    let text = serde_json::to_string(&find(context).await?).unwrap_or_default();
+    let text = serde_json::to_string(&find_definition(context).await?).unwrap_or_default();
     Ok(text.contains(&format!("\"{field}\"")))
 }
 
 /// Returns the generation of the CRD, if it exists.
 async fn generation(context: &Context) -> Result<Option<i64>, CaseError> {
-    Ok(find(context).await?.and_then(|definition| definition.metadata.generation))
+    Ok(find_definition(context).await?.and_then(|definition| definition.metadata.generation))
 }
 
 async fn shared(context: &Context) -> Result<(), CaseError> {
@@ -111,7 +85,7 @@ async fn shared(context: &Context) -> Result<(), CaseError> {
     ensure!(has_field(context, "two").await?, "the CRD was not replaced");
     context.remove(context.removal("one")).await?;
     context.remove(context.removal("two")).await?;
-    ensure!(find(context).await?.is_some(), "the CRD was deleted with a release");
+    ensure!(find_definition(context).await?.is_some(), "the CRD was deleted with a release");
     Ok(())
 }
 
@@ -119,11 +93,11 @@ async fn used(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = Chart::config()
         .file("crds/thing.yaml", definition(&group, &["one"]))
-        .template("thing.yaml", thing(&group, "one"));
+        .template("thing.yaml", thing(&group, RELEASE_NAME, "one"));
     let state = context.apply(context.install("web", &context.pack_chart(&chart)?, "")).await?;
     let kinds: Vec<_> = state.inventory.iter().map(|object| &*object.kind).collect();
     ensure!(kinds.contains(&"Thing"), "the inventory has {kinds:?}");
-    let things = context.dynamic(&ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Thing")));
+    let things = things(context);
     ensure!(things.get_opt("web").await?.is_some(), "the custom resource does not exist");
     context.remove(context.removal("web")).await?;
     ensure!(things.get_opt("web").await?.is_none(), "the custom resource still exists");
@@ -134,7 +108,7 @@ async fn skipped(context: &Context) -> Result<(), CaseError> {
     let chart = Chart::config().file("crds/thing.yaml", definition(&group(context), &["one"]));
     let request = context.install("web", &context.pack_chart(&chart)?, "");
     context.apply(request.with(|options| options.crds = CrdPolicy::Skip.into())).await?;
-    ensure!(find(context).await?.is_none(), "the CRD was created although it was to be skipped");
+    ensure!(find_definition(context).await?.is_none(), "the CRD was created although it was to be skipped");
     Ok(())
 }
 
@@ -144,7 +118,7 @@ async fn upgrade(context: &Context) -> Result<(), CaseError> {
     let chart = Chart::config()
         .version("2.0.0")
         .file("crds/thing.yaml", definition(&group, &["one"]))
-        .template("thing.yaml", thing(&group, "one"));
+        .template("thing.yaml", thing(&group, RELEASE_NAME, "one"));
     context.apply(context.upgrade("web", &context.pack_chart(&chart)?, "")).await.map(drop)
 }
 
@@ -162,12 +136,6 @@ async fn refused(context: &Context, request: ApplyRequest, deployed: &ReleaseSta
     context.agree(deployed).await
 }
 
-/// Returns the CRD with the annotation that allows to replace any other.
-fn allowing(definition: &str) -> String {
-    let allowed = format!("metadata: {{annotations: {{{REPLACE_UNSAFE}: \"true\"}}, ");
-    definition.replace("metadata: {", &allowed)
-}
-
 async fn unsafe_folder(context: &Context) -> Result<(), CaseError> {
     let (group, other) = (group(context), format!("other-{}", group(context)));
     let wide = Chart::config().file("crds/thing.yaml", definition(&group, &["one", "two"]));
@@ -182,8 +150,7 @@ async fn unsafe_folder(context: &Context) -> Result<(), CaseError> {
     let package = narrow(narrower.clone())?;
     let request = context.upgrade("web", &package, "size: 2").with(replace);
     refused(context, request.clone(), &state).await?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(context.environment.client.clone());
-    let created = definitions.get_opt(&format!("things.{other}")).await?;
+    let created = definitions(context).get_opt(&format!("things.{other}")).await?;
     ensure!(created.is_none(), "another CRD was created");
 
     context.apply(request.with(|options| options.replace_unsafe_crds = true)).await?;

@@ -2,7 +2,9 @@
 
 use chandler_tool::generated::tool::{FailureCategory, ReleaseRecords};
 
-use crate::{Case, CaseError, chart::Chart, context::Context, packer::HELM_FORMAT};
+use crate::{
+    Case, CaseError, chart::Chart, context::Context, custom_resources::definition, packer::HELM_FORMAT,
+};
 
 pub const CASES: &[Case] = &[
     case!("helm/packages/describe", [HelmRecords], describe, "The tool declares Helm's format and records."),
@@ -73,7 +75,7 @@ async fn inspect(context: &Context) -> Result<(), CaseError> {
         .file("values.yaml", "# comments stay\nsize: 1\n")
         .file("values.schema.json", r#"{"type": "object"}"#)
         .file("README.md", "# Read me\n")
-        .file("crds/things.yaml", super::crds::definition("inspect.example.invalid", &["one"]));
+        .file("crds/things.yaml", definition("inspect.example.invalid", &["one"]));
     let package = context.pack_chart(&chart)?;
     let info =
         context.tool.inspect(&package).await?.map_err(|failure| CaseError::Violation(failure.message))?;

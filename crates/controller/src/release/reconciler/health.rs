@@ -1,7 +1,8 @@
 //! The health of the objects of a release.
 
-use chandler_api::status::ObjectRecord;
+use chandler_api::status::{HEALTHY, ObjectRecord};
 use chandler_core::{
+    conditions,
     health::{Observation, ReleaseHealth, recheck_at, release_health},
     release::{Collision, Desired, ReleaseKind},
 };
@@ -22,7 +23,7 @@ pub(super) struct Health {
 
 impl Health {
     /// Nothing new is known.
-    const UNKNOWN: Self = Self { of_release: Some(ReleaseHealth::Unknown), recheck_at: None };
+    const UNCHANGED: Self = Self { of_release: Some(ReleaseHealth::Unchanged), recheck_at: None };
 }
 
 impl<R> Reconciler<R>
@@ -31,7 +32,8 @@ where
 {
     /// Observes the objects of the release, as far as they are known, and returns their health.
     pub(super) fn health(&self, desired: &Desired, view: &View) -> Health {
-        let is_observed = self.context.health && self.placement.policy.effective().health;
+        let was_observed = conditions::find(&self.status.conditions, HEALTHY).is_some();
+        let is_observed = self.context.health && self.placement.policy.observes_health(was_observed);
         if matches!(self.collision(desired), Collision::Taken { .. }) {
             // The objects are those of the object that owns the release.
             return Health::default();
@@ -41,7 +43,7 @@ where
             return Health::default();
         }
         let (InventoryView::Known(inventory), Some(connection)) = (&view.inventory, view.connection()) else {
-            return Health::UNKNOWN;
+            return Health::UNCHANGED;
         };
         let watches = connection.health();
         let Some(revision) = self.status.revision else {
@@ -50,7 +52,7 @@ where
         };
         if self.status.inventory_revision != Some(revision) {
             // An operation is creating or removing objects.
-            return Health::UNKNOWN;
+            return Health::UNCHANGED;
         }
         let objects = &self.status.inventory;
         let kind = |object: &ObjectRecord| (object.api_version.clone(), object.kind.clone());

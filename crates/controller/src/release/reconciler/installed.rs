@@ -6,15 +6,10 @@ use chandler_core::{
     release::{Desired, ReleaseKind, Strategy},
 };
 use chandler_workload::InventoryView;
-use kube::{
-    ResourceExt as _,
-    api::{Patch, PatchParams},
-    core::NamespaceResourceScope,
-};
-use serde_json::json;
+use kube::core::NamespaceResourceScope;
 
 use super::{Reconciler, View};
-use crate::{ManagementError, status};
+use crate::ManagementError;
 
 impl<R> Reconciler<R>
 where
@@ -30,14 +25,9 @@ where
         {
             return Ok(());
         }
-        let annotations = json!({R::INSTALLED_ANNOTATION: "true", INSTALLED_ON_ANNOTATION: uid});
-        let patch = json!({"metadata": {"annotations": annotations}});
-        let name = self.object.name_any();
-        status::api(&self.context.client, &*self.object)
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(|_| ())
-            .map_err(|source| ManagementError::Write { kind: status::kind::<R>(), name, source })
+        let annotations =
+            [(R::INSTALLED_ANNOTATION, Some("true")), (INSTALLED_ON_ANNOTATION, uid.as_deref())];
+        self.annotate(&annotations.into_iter().collect()).await
     }
 
     /// Returns whether the release has been installed before. If it is installed once, on the Cluster with this uid.

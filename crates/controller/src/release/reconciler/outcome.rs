@@ -5,7 +5,7 @@ use chandler_core::{
     digest::InputDigest,
     failure::{Category, Failure},
     inventory::{Expectation, RevisionState},
-    release::{ApplyKind, Desired, ReleaseKind, failure_key, record_failure},
+    release::{ApplyKind, Desired, ReleaseKind, failure_key, record_failure, retry_requested_at},
 };
 use chandler_tool::ReleaseDetails;
 use jiff::Timestamp;
@@ -138,7 +138,8 @@ where
         self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
         let is_known = last.is_some_and(|last| last.input == key && last.message == failure.message);
-        let record = record_failure(last, key, failure, self.retry_at(), Timestamp::now());
+        let retry_at = retry_requested_at(&*self.object);
+        let record = record_failure(last, key, failure, retry_at, Timestamp::now());
         self.status.last_failure = Some(record);
         self.now = Timestamp::now();
         if !is_known {

@@ -29,7 +29,8 @@ where
     /// Returns an operation of this kind. `None` means that the plan for it is outdated.
     fn operation(&self, kind: OperationKind, inputs: Option<Inputs>) -> Option<Start> {
         let generation = self.object.meta().generation;
-        let start = |operation, key| Start { operation, key, restored: None };
+        let failed_at = self.status.last_failure.as_ref().map(|last| last.at.0);
+        let start = |operation, key| Start { operation, key, restored: None, failed_at };
         match kind {
             OperationKind::Remove => Some(start(Operation::Remove, failure_key::remove())),
             OperationKind::Apply(kind) => {
@@ -38,16 +39,16 @@ where
                 let key = failure_key::apply(generation, &inputs.digest);
                 Some(start(Operation::Apply { kind, inputs }, key))
             }
-            OperationKind::Uninstall => {
-                let key = failure_key::uninstall(generation, &inputs?.digest);
-                Some(start(Operation::Uninstall, key))
+            OperationKind::UninstallFailed => {
+                let key = failure_key::uninstall_failed(generation, &inputs?.digest);
+                Some(start(Operation::UninstallFailed, key))
             }
             OperationKind::Rollback => {
                 let (inputs, target) = (inputs?, self.rollback_to.as_ref()?);
                 let key = failure_key::rollback(generation, &inputs.digest);
                 let restored = Restored { revision: target.revision, inputs: target.mark.clone()?.digest };
                 let operation = Operation::Rollback { inputs };
-                Some(Start { operation, key, restored: Some(restored) })
+                Some(Start { restored: Some(restored), ..start(operation, key) })
             }
         }
     }

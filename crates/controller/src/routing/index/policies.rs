@@ -19,6 +19,14 @@ pub struct Dependency {
     pub cycle: Option<Vec<PlacementReference>>,
 }
 
+/// A placement whose release on a cluster has to be removed first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependent {
+    pub placement: PlacementReference,
+    /// Its release objects on the cluster.
+    pub releases: Vec<ObjectKey>,
+}
+
 impl Index {
     /// Enqueues the releases of the placements that use a policy, if it has changed.
     pub fn on_policy(&mut self, now: &Policy) -> Vec<Enqueue> {
@@ -47,7 +55,7 @@ impl Index {
     pub fn dependencies(&self, release: &ObjectKey) -> Vec<Dependency> {
         let Some((placement, cluster)) = self.placed(release) else { return Vec::new() };
         let all = self.depends_on(placement);
-        all.iter().filter_map(|dependency| self.dependency(placement, dependency, cluster)).collect()
+        all.filter_map(|dependency| self.dependency(placement, dependency, cluster)).collect()
     }
 
     fn dependency(
@@ -77,17 +85,16 @@ impl Index {
 
     /// Returns the placements with a release on the same cluster whose policies depend on the placement of this release. Those
     /// that it depends on in turn are left out, because neither could be removed first.
-    pub fn dependents(&self, release: &ObjectKey) -> Vec<PlacementReference> {
+    pub fn dependents(&self, release: &ObjectKey) -> Vec<Dependent> {
         let Some((placement, cluster)) = self.placed(release) else { return Vec::new() };
-        let others = keys(&self.by_cluster, cluster).filter_map(|other| self.placed(other));
-        let needs_this = |other: &&Placement| {
-            self.requires(other, placement) && self.cycle(other, &placement.reference).is_none()
-        };
-        let needing = others.map(|(other, _)| other).filter(needs_this);
-        let mut needing: Vec<_> = needing.map(|other| other.reference.clone()).collect();
-        needing.sort();
-        needing.dedup();
-        needing
+        let mut needing: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for key in keys(&self.by_cluster, cluster) {
+            let Some((other, _)) = self.placed(key) else { continue };
+            if self.requires(other, placement) && self.cycle(other, &placement.reference).is_none() {
+                needing.entry(other.reference.clone()).or_default().push(key.clone());
+            }
+        }
+        needing.into_iter().map(|(placement, releases)| Dependent { placement, releases }).collect()
     }
 
     /// Returns whether the policy of one release's placement depends on the placement of the other.
@@ -140,13 +147,15 @@ impl Index {
     /// Returns whether the policy of a placement depends on another one of its namespace.
     fn requires(&self, placement: &Placement, other: &Placement) -> bool {
         placement.key.namespace == other.key.namespace
-            && self.depends_on(placement).contains(&other.reference)
+            && self.depends_on(placement).any(|dependency| *dependency == other.reference)
     }
 
-    /// Returns the placements that the policy of a placement depends on.
-    fn depends_on(&self, placement: &Placement) -> &[PlacementReference] {
+    /// Returns the placements that the policy of a placement depends on. The placement itself is not one of them: a policy may be
+    /// shared with the placements that it names.
+    fn depends_on<'a>(&'a self, placement: &'a Placement) -> impl Iterator<Item = &'a PlacementReference> {
         let policy = self.policy_key(placement).and_then(|key| self.policies.get(&key));
-        policy.map(|policy| policy.depends_on.as_slice()).unwrap_or_default()
+        let all = policy.into_iter().flat_map(|policy| &policy.depends_on);
+        all.filter(move |dependency| **dependency != placement.reference)
     }
 
     /// Returns the cycle from a placement through one that it depends on and back.
@@ -160,7 +169,7 @@ impl Index {
                 return vec![dependency.clone()];
             }
             let placement = self.placement(&dependent.beside(at));
-            placement.map(|placement| self.depends_on(placement).to_vec()).unwrap_or_default()
+            placement.map(|placement| self.depends_on(placement).cloned().collect()).unwrap_or_default()
         })
     }
 

@@ -1,6 +1,6 @@
 //! Changes of policies, and the order of releases that policies require.
 
-use chandler_api::extensions::{AddonPolicy, PlacementName, PlacementReference};
+use chandler_api::extensions::{AddonPolicy, PlacementKindName, PlacementReference};
 
 use super::*;
 
@@ -30,16 +30,21 @@ fn key(kind: &'static str, name: &str) -> ObjectKey {
     ObjectKey::new(kind, "fleet", name)
 }
 
-fn placement(kind: PlacementName, name: &str) -> PlacementReference {
+fn placement(kind: PlacementKindName, name: &str) -> PlacementReference {
     PlacementReference { kind, name: name.to_owned() }
 }
 
 fn hello() -> PlacementReference {
-    placement(PlacementName::HelmChartProxy, "hello")
+    placement(PlacementKindName::HelmChartProxy, "hello")
 }
 
 fn ingress() -> PlacementReference {
-    placement(PlacementName::ExtensionInstance, "ingress")
+    placement(PlacementKindName::ExtensionInstance, "ingress")
+}
+
+/// Returns the placements whose releases have to be removed before this one, and these releases.
+fn dependents(index: &Index, release: &ObjectKey) -> Vec<(PlacementReference, Vec<ObjectKey>)> {
+    index.dependents(release).into_iter().map(|one| (one.placement, one.releases)).collect()
 }
 
 /// The placement `hello` has a policy that depends on the placement `ingress`.
@@ -113,10 +118,10 @@ fn a_policy_of_the_platform_enqueues_the_releases_of_all_namespaces() {
 }
 
 #[test]
-fn a_placement_that_is_suspended_or_gets_another_policy_enqueues_its_releases() {
+fn a_placement_that_is_suspended_deleted_or_gets_another_policy_enqueues_its_releases() {
     let mut index = world();
     let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
-    let rows: [(&str, Value, &[&str]); 8] = [
+    let rows: [(&str, Value, &[&str]); 11] = [
         ("suspended", annotated("chandler.dev/suspend", "true"), &["release hello-blue"]),
         ("not suspended", annotated("chandler.dev/suspend", "false"), &["release hello-blue"]),
         ("no annotation", json!({}), &[]),
@@ -125,6 +130,13 @@ fn a_placement_that_is_suspended_or_gets_another_policy_enqueues_its_releases() 
         ("another annotation too", annotated("chandler.dev/policy", "platform/careful"), &[]),
         ("no policy", json!({}), &["release hello-blue"]),
         ("another label", json!({"metadata": {"labels": {"a": "b"}}}), &[]),
+        ("any CRD", annotated("chandler.dev/replace-unsafe-crds", "true"), &["release hello-blue"]),
+        ("no CRD", json!({}), &["release hello-blue"]),
+        (
+            "deleted",
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            &["release hello-blue"],
+        ),
     ];
     for (what, changes, expected) in rows {
         assert_eq!(releases(&index.on_placement(&chart(&changes))), expected, "{what}");
@@ -186,8 +198,8 @@ fn dependencies_are_those_that_select_the_cluster_or_do_not_exist() {
     let named = |exists, releases| vec![(ingress(), exists, releases)];
     let mut index = ordered();
     assert_eq!(found(&index), named(true, 1));
-    assert_eq!(index.dependents(&key("AddonRelease", "ingress-blue")), [hello()]);
-    assert_eq!(index.dependents(&release), []);
+    assert_eq!(dependents(&index, &key("AddonRelease", "ingress-blue")), [(hello(), vec![release.clone()])]);
+    assert_eq!(dependents(&index, &release), []);
     index.on_release_deleted(&addon_release("ingress", &json!({})));
     assert_eq!(found(&index), named(true, 0), "its release does not exist yet");
     index.on_placement_deleted(&instance(&json!({})));
@@ -208,12 +220,22 @@ fn a_cycle_is_named_and_prevents_no_removal() {
     })));
     index.on_policy(&after("after-hello", "HelmChartProxy", "hello"));
     assert_eq!(index.dependencies(&release)[0].cycle, Some(vec![hello(), ingress()]));
-    assert_eq!(index.dependents(&release), []);
-    assert_eq!(index.dependents(&key("AddonRelease", "ingress-blue")), []);
-    // A placement that depends on itself.
+    assert_eq!(dependents(&index, &release), []);
+    assert_eq!(dependents(&index, &key("AddonRelease", "ingress-blue")), []);
+}
+
+#[test]
+fn a_placement_does_not_depend_on_itself() {
+    let (release, needed) = (key("HelmReleaseProxy", "hello-blue"), key("AddonRelease", "ingress-blue"));
     let mut index = world();
-    index.on_placement(&chart(&with_policy("after-hello")));
-    index.on_policy(&after("after-hello", "HelmChartProxy", "hello"));
-    assert_eq!(index.dependencies(&release)[0].cycle, Some(vec![hello()]));
-    assert_eq!(index.dependents(&release), []);
+    // Both placements use the policy, which depends on one of them.
+    index.on_placement(&chart(&with_policy("after-ingress")));
+    index.on_placement(&instance(&json!({
+        "metadata": {"generation": 2}, "spec": {"policyRef": {"name": "after-ingress"}},
+    })));
+    index.on_policy(&after("after-ingress", "ExtensionInstance", "ingress"));
+    assert_eq!(index.dependencies(&needed), []);
+    assert_eq!(index.dependencies(&release)[0].cycle, None);
+    assert_eq!(dependents(&index, &needed), [(hello(), vec![release.clone()])]);
+    assert_eq!(dependents(&index, &release), []);
 }

@@ -26,7 +26,7 @@ pub struct Observed<'a> {
     pub policy_missing: Option<&'a str>,
     /// What the policy does after a failure. `None` means that it is retried until it succeeds.
     pub remediation: Option<Remediation>,
-    /// When a user has asked to try again. Earlier failures do not count.
+    /// When a user has asked to try again. Earlier failures do not count from then on.
     pub retry_at: Option<Timestamp>,
     pub cluster: ClusterState,
     pub strategy: Strategy,
@@ -57,6 +57,13 @@ pub struct Observed<'a> {
     pub absence_confirmed: bool,
     pub failure: Option<&'a PastFailure>,
     pub now: Timestamp,
+}
+
+impl Observed<'_> {
+    /// Returns when a user has asked to try again, unless that is in the future.
+    pub(super) fn requested_retry(&self) -> Option<Timestamp> {
+        self.retry_at.filter(|retry_at| *retry_at <= self.now)
+    }
 }
 
 /// The lifecycle state of a Cluster.
@@ -130,7 +137,7 @@ impl PastFailure {
 pub mod failure_key {
     use crate::digest::InputDigest;
 
-    /// Resolving the inputs of a generation of the spec.
+    /// Resolving the inputs of a generation of the spec, or reading them before they are applied.
     pub fn resolve(generation: Option<i64>) -> String {
         format!("generation-{}", generation.unwrap_or_default())
     }
@@ -151,8 +158,8 @@ pub mod failure_key {
     }
 
     /// Removing the release after applying these inputs has failed.
-    pub fn uninstall(generation: Option<i64>, inputs: &InputDigest) -> String {
-        format!("uninstall-{}", apply(generation, inputs))
+    pub fn uninstall_failed(generation: Option<i64>, inputs: &InputDigest) -> String {
+        format!("uninstall-failed-{}", apply(generation, inputs))
     }
 
     /// Returns whether the key is one of [`apply`].

@@ -27,22 +27,22 @@ impl<'a> Attempts<'a> {
     }
 
     /// Returns what to do instead of another attempt, if the policy allows no more.
-    pub fn remedy(&self, newest: Option<&RevisionState>) -> Option<Plan> {
+    pub fn remediate(&self, newest: Option<&RevisionState>) -> Option<Plan> {
         let past = self.exhausted()?;
-        if newest.is_some_and(|newest| newest.rolled_back.as_ref() == Some(self.inputs)) {
+        let is_deployed = newest.is_some_and(|newest| newest.status == ReleaseStatus::Deployed);
+        // A rollback that has failed, or was interrupted, is tried again.
+        if is_deployed && newest.is_some_and(|newest| newest.rolled_back.as_ref() == Some(self.inputs)) {
             return Some(self.rolled_back());
         }
-        let is_deployed = newest.is_some_and(|newest| newest.status == ReleaseStatus::Deployed);
-        let is_absent = newest.is_none_or(|newest| newest.status == ReleaseStatus::Uninstalled);
         let operation = match self.observed.remediation.map(|remediation| remediation.on_failure) {
             // The attempts have changed nothing if the newest revision is still the one that was deployed before.
             Some(OnFailure::Rollback) if !is_deployed && self.observed.rollback_to.is_some() => {
                 let key = failure_key::rollback(self.generation, self.inputs);
                 Some((OperationKind::Rollback, Step::Rollback, key))
             }
-            Some(OnFailure::Uninstall) if !is_absent => {
-                let key = failure_key::uninstall(self.generation, self.inputs);
-                Some((OperationKind::Uninstall, Step::Remove, key))
+            Some(OnFailure::Uninstall) if newest.is_some_and(|newest| self.have_broken(newest)) => {
+                let key = failure_key::uninstall_failed(self.generation, self.inputs);
+                Some((OperationKind::UninstallFailed, Step::Remove, key))
             }
             _ => None,
         };
@@ -55,19 +55,20 @@ impl<'a> Attempts<'a> {
     /// Returns whether the newest revision restores an earlier one because these inputs have failed, and they are not to be
     /// tried again.
     pub fn are_rolled_back(&self, newest: &RevisionState) -> bool {
-        newest.rolled_back.as_ref() == Some(self.inputs) && !self.go_on_after(newest)
+        newest.rolled_back.as_ref() == Some(self.inputs) && !self.is_retried_after(newest)
     }
 
     /// Returns whether the inputs that were rolled back are tried again: a user has asked for it, or has changed a part of the
     /// spec that is no input, such as a timeout, and the retries after that are not exhausted.
-    fn go_on_after(&self, newest: &RevisionState) -> bool {
+    fn is_retried_after(&self, newest: &RevisionState) -> bool {
         let Some(updated) = newest.updated else { return false };
-        let is_requested = self.observed.retry_at.is_some_and(|retry_at| retry_at > updated);
+        let is_requested = self.observed.requested_retry().is_some_and(|retry_at| retry_at > updated);
         let has_begun = |past: &PastFailure| {
             if past.attempted == self.key {
-                past.at > updated && self.exhausted().is_none()
+                past.at > updated && failure_key::is_apply(&past.key) && self.exhausted().is_none()
             } else {
-                past.attempted.ends_with(&format!("-{}", self.inputs))
+                failure_key::is_apply(&past.attempted)
+                    && past.attempted.ends_with(&format!("-{}", self.inputs))
             }
         };
         is_requested || self.observed.failure.is_some_and(has_begun)
@@ -77,11 +78,22 @@ impl<'a> Attempts<'a> {
         Plan::Wait(Wait::RolledBack { failure: self.observed.failure.map(|past| past.failure.clone()) })
     }
 
-    /// Returns whether the policy removes the release after these attempts.
-    pub fn end_with_removal(&self) -> bool {
+    /// Returns whether the policy removes the release, whose newest revision this is, after these attempts.
+    pub fn uninstalls_on_failure(&self, newest: &RevisionState) -> bool {
         let remediation = self.observed.remediation;
         self.exhausted().is_some()
             && remediation.is_some_and(|remediation| remediation.on_failure == OnFailure::Uninstall)
+            && self.have_broken(newest)
+    }
+
+    /// Returns whether the newest revision is a failed or interrupted attempt at applying these inputs, or at rolling back after
+    /// them. Attempts that have failed before they created a revision, such as those with invalid values, have changed nothing:
+    /// what was installed before still works.
+    fn have_broken(&self, newest: &RevisionState) -> bool {
+        let is_attempt = newest.mark.as_ref().is_some_and(|mark| mark.digest == *self.inputs);
+        let is_rollback = newest.mark.is_some() && newest.rolled_back.as_ref() == Some(self.inputs);
+        !matches!(newest.status, ReleaseStatus::Deployed | ReleaseStatus::Uninstalled)
+            && (is_attempt || is_rollback)
     }
 
     /// Returns the last failure if the policy allows no more attempts.
@@ -90,7 +102,7 @@ impl<'a> Attempts<'a> {
         self.observed.failure.filter(|past| {
             past.attempted == self.key
                 && past.attempts > retries
-                && !past.is_overridden(self.observed.retry_at)
+                && !past.is_overridden(self.observed.requested_retry())
         })
     }
 }

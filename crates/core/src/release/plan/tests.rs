@@ -195,6 +195,10 @@ fn backoff_applies_to_the_same_step_only() {
         Observed { failure: Some(&unresolved), inputs: InputState::Unresolved, ..stable(&inputs, None) };
     assert_eq!(plan(&observed, GENERATION), backoff(Step::Resolve, &unresolved));
     assert_eq!(plan(&observed, Some(4)), Plan::Resolve, "a changed spec is resolved at once");
+    let unprepared = Observed { inputs: InputState::Resolved(&inputs), ..observed };
+    let held = backoff(Step::Resolve, &unresolved);
+    assert_eq!(plan(&unprepared, GENERATION), held, "the package could not be read again to apply it");
+    assert_eq!(plan(&unprepared, Some(4)), operate(ApplyKind::Install));
 }
 
 #[test]

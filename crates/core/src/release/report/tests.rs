@@ -166,7 +166,7 @@ fn operations_after_the_last_retry_are_reported() {
     let rows = [
         (Plan::Operate(OperationKind::Rollback), "HelmReleasePending", "rolling back release default/hello"),
         (
-            Plan::Operate(OperationKind::Uninstall),
+            Plan::Operate(OperationKind::UninstallFailed),
             "HelmReleaseDeleting",
             "uninstalling release default/hello",
         ),
@@ -208,30 +208,39 @@ fn the_reason_of_an_operation_comes_before_health() {
 
 #[test]
 fn unknown_health_keeps_what_was_reported() {
+    use ReleaseHealth::Unchanged;
+    let named = |name: &str| {
+        let ReleaseHealth::Unhealthy { object, .. } = crashing() else { unreachable!() };
+        ObjectRecord { name: name.to_owned(), ..object }
+    };
+    let unknown = |name: &str| ReleaseHealth::Unknown { objects: vec![named("other"), named(name)] };
     let upgrade = Plan::Wait(Wait::Operating(OperationKind::UPGRADE));
     let unreachable = Plan::Wait(Wait::Unavailable(Failure::new(Category::Unreachable, "no route")));
-    let healthy = Some(ReleaseHealth::Healthy);
+    let (healthy, crashing) = (Some(ReleaseHealth::Healthy), Some(crashing()));
+    let (is_true, is_false) = (Some((Status::True, "Healthy")), Some((Status::False, "Unhealthy")));
+    let is_unknown = Some((Status::Unknown, "HealthUnknown"));
+    let (no_op, yes, no) = (&Plan::NoOp, Status::True, Status::False);
+    // What was reported, what is known now, the plan; the conditions Healthy and Ready.
     let rows = [
-        ("never observed", None, &Plan::NoOp, (Status::Unknown, "HealthUnknown"), Status::True),
-        ("healthy", healthy.clone(), &Plan::NoOp, (Status::True, "Healthy"), Status::True),
-        ("unhealthy", Some(crashing()), &Plan::NoOp, (Status::False, "Unhealthy"), Status::False),
-        ("unreachable", Some(crashing()), &unreachable, (Status::False, "Unhealthy"), Status::Unknown),
-        ("healthy, operating", healthy, &upgrade, (Status::Unknown, "HealthUnknown"), Status::False),
-        (
-            "unhealthy, operating",
-            Some(crashing()),
-            &upgrade,
-            (Status::Unknown, "HealthUnknown"),
-            Status::False,
-        ),
+        ("never observed", None, Unchanged, no_op, None, yes),
+        ("never observed, no status", None, unknown("web"), no_op, None, yes),
+        ("healthy", healthy.clone(), Unchanged, no_op, is_true, yes),
+        ("healthy, no status", healthy.clone(), unknown("web"), no_op, is_true, yes),
+        ("unhealthy", crashing.clone(), Unchanged, no_op, is_false, no),
+        ("unhealthy, no status", crashing.clone(), unknown("web"), no_op, is_false, no),
+        ("unhealthy, others without a status", crashing.clone(), unknown("web-2"), no_op, is_unknown, yes),
+        ("unreachable", crashing.clone(), Unchanged, &unreachable, is_false, Status::Unknown),
+        ("healthy, operating", healthy, Unchanged, &upgrade, is_unknown, no),
+        ("unhealthy, operating", crashing, Unchanged, &upgrade, is_unknown, no),
     ];
-    for (name, before, plan, expected, ready) in rows {
+    for (name, before, now, plan, expected, ready) in rows {
         let old = reported(&Plan::NoOp, &[], before.as_ref(), &PolicyState::None).map(stored).unwrap();
-        let report = reported(plan, &old, Some(&ReleaseHealth::Unknown), &PolicyState::None).unwrap();
-        let health = condition(&report, HEALTHY);
-        assert_eq!((health.status, health.reason.as_str()), expected, "{name}");
+        let report = reported(plan, &old, Some(&now), &PolicyState::None).unwrap();
+        let health = report.conditions.iter().find(|condition| condition.type_ == HEALTHY);
+        let seen = health.map(|health| (health.status, health.reason.as_str()));
+        assert_eq!(seen, expected, "{name}");
         assert_eq!(condition(&report, "Ready").status, ready, "{name}");
-        if expected.0 == Status::False {
+        if let Some(health) = health.filter(|health| health.status == Status::False) {
             assert!(health.message.starts_with("Deployment default/web: "), "{name}: {}", health.message);
         }
     }

@@ -113,7 +113,7 @@ fn a_kind_that_is_not_served_tells_nothing() {
 fn only_changes_that_may_be_reported_cause_a_notification() {
     use ObjectState::{Failed, Healthy, Unknown};
     let failed = |reason: &str| Failed(reason.to_owned());
-    // The states of an object at these seconds, and whether the last of them is news.
+    // The states of an object at these seconds, and whether the release is notified of the last of them.
     let rows = [
         (vec![(0, Healthy)], true),
         (vec![(0, Healthy), (9, Healthy)], false),
@@ -127,12 +127,12 @@ fn only_changes_that_may_be_reported_cause_a_notification() {
         (vec![(0, starting("0 of 2")), (30, starting("1 of 2"))], true),
         (vec![(0, starting("0 of 2")), (9, failed("crash")), (30, starting("1 of 2"))], true),
     ];
-    for (changes, is_news) in rows {
+    for (changes, must_notify) in rows {
         let mut states = two_releases();
         let notified = changes.iter().map(|(second, state)| {
             states.changed(&kind(DEPLOYMENT), head("new", Some("web")), state.clone(), at(*second))
         });
-        let expected = if is_news { vec![release("web")] } else { vec![] };
+        let expected = if must_notify { vec![release("web")] } else { vec![] };
         assert_eq!(notified.last(), Some(expected), "{changes:?}");
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 
 const SUSPENDED: Plan = Plan::Wait(Wait::Suspended);
 const ROLLBACK: Plan = Plan::Operate(OperationKind::Rollback);
-const UNINSTALL: Plan = Plan::Operate(OperationKind::Uninstall);
+const UNINSTALL_FAILED: Plan = Plan::Operate(OperationKind::UninstallFailed);
 
 fn not_found() -> Plan {
     Plan::Wait(Wait::PolicyNotFound { name: "AddonPolicy fleet/careful".to_owned() })
@@ -141,6 +141,9 @@ fn retries_are_limited() {
     let before = revision(ReleaseStatus::Deployed, Some('b'));
     let pending = revision(ReleaseStatus::PendingRollback, Some('b'));
     let removed = revision(ReleaseStatus::Uninstalled, Some('a'));
+    let [foreign, older] = [None, Some('b')].map(|mark| revision(ReleaseStatus::Failed, mark));
+    let [failed_rollback, interrupted_rollback] = [ReleaseStatus::Failed, ReleaseStatus::PendingRollback]
+        .map(|status| RevisionState { status, ..rolled_back() });
     let (upgrade, install) = (operate(ApplyKind::Upgrade), operate(ApplyKind::Install));
     let rows = [
         ("the last retry is left", Keep, 2, Some(&broken), None, upgrade.clone()),
@@ -153,9 +156,14 @@ fn retries_are_limited() {
         ("roll back to nothing", Rollback, 3, Some(&broken), None, exhausted()),
         ("roll back what is not installed", Rollback, 3, None, None, exhausted()),
         ("roll back what has changed nothing", Rollback, 3, Some(&before), Some(1), exhausted()),
+        ("roll back, which has failed", Rollback, 3, Some(&failed_rollback), Some(1), ROLLBACK),
+        ("roll back, which was interrupted", Rollback, 3, Some(&interrupted_rollback), Some(1), ROLLBACK),
         ("uninstall, one retry is left", Uninstall, 2, None, None, install),
-        ("uninstall", Uninstall, 3, Some(&broken), None, UNINSTALL),
-        ("uninstall what was deployed before", Uninstall, 3, Some(&before), Some(1), UNINSTALL),
+        ("uninstall", Uninstall, 3, Some(&broken), None, UNINSTALL_FAILED),
+        ("uninstall, a rollback has failed", Uninstall, 3, Some(&failed_rollback), Some(1), UNINSTALL_FAILED),
+        ("uninstall what has changed nothing", Uninstall, 3, Some(&before), Some(1), exhausted()),
+        ("uninstall what other inputs have broken", Uninstall, 3, Some(&older), Some(1), exhausted()),
+        ("uninstall what another client has broken", Uninstall, 3, Some(&foreign), Some(1), exhausted()),
         ("uninstalled", Uninstall, 3, None, None, exhausted()),
         ("uninstalled, history kept", Uninstall, 3, Some(&removed), None, exhausted()),
     ];
@@ -193,7 +201,14 @@ fn failures_that_do_not_count_limit_no_retries() {
         ("other inputs", Observed { failure: Some(&other), ..base.clone() }, upgrade.clone()),
         ("retry asked before", Observed { retry_at: asked(1_005), ..base.clone() }, ROLLBACK),
         ("retry asked since", Observed { retry_at: asked(1_006), ..base.clone() }, upgrade.clone()),
-        ("no policy", no_policy.clone(), backoff),
+        ("retry asked now", Observed { retry_at: asked(1_010), ..base.clone() }, upgrade.clone()),
+        ("retry asked for later", Observed { retry_at: asked(1_011), ..base.clone() }, ROLLBACK),
+        ("no policy", no_policy.clone(), backoff.clone()),
+        (
+            "no policy, retry asked for later",
+            Observed { retry_at: asked(1_011), ..no_policy.clone() },
+            backoff,
+        ),
         ("no policy, retry asked", Observed { retry_at: asked(1_006), ..no_policy }, upgrade.clone()),
     ];
     for (name, observed, expected) in rows {
@@ -226,7 +241,12 @@ fn a_failed_rollback_or_removal_is_retried() {
     let (inputs, broken) = (digest('a'), revision(ReleaseStatus::Failed, Some('a')));
     let rows = [
         (OnFailure::Rollback, failure_key::rollback(GENERATION, &inputs), Step::Rollback, ROLLBACK),
-        (OnFailure::Uninstall, failure_key::uninstall(GENERATION, &inputs), Step::Remove, UNINSTALL),
+        (
+            OnFailure::Uninstall,
+            failure_key::uninstall_failed(GENERATION, &inputs),
+            Step::Remove,
+            UNINSTALL_FAILED,
+        ),
     ];
     for (on_failure, key, step, operation) in rows {
         let waiting = PastFailure { key, retry_at: at(2_000), ..failed(&inputs, 3) };
@@ -253,6 +273,10 @@ fn inputs_that_were_rolled_back_are_not_tried_again() {
     let since = failed(&inputs, 1);
     let since_exhausted = failed(&inputs, 3);
     let old_spec = PastFailure { attempted: failure_key::apply(Some(2), &inputs), ..last.clone() };
+    // Steps that have failed since the rollback, but that are no attempts.
+    let unread = past(failure_key::read(GENERATION, &inputs), failure(), 1_010);
+    let unread_after = PastFailure { attempted: last.attempted.clone(), attempts: 2, ..unread.clone() };
+    let unread_old_spec = past(failure_key::read(Some(2), &inputs), failure(), 1_010);
     let waits = |failure| Plan::Wait(Wait::RolledBack { failure });
     let base = Observed {
         remediation: remediation(OnFailure::Rollback),
@@ -277,6 +301,22 @@ fn inputs_that_were_rolled_back_are_not_tried_again() {
         ("retry asked", Observed { retry_at: Some(at(1_001)), ..base.clone() }, upgrade.clone()),
         ("the spec was changed", Observed { failure: Some(&old_spec), ..base.clone() }, upgrade.clone()),
         ("tried since", Observed { failure: Some(&since), ..base.clone() }, upgrade),
+        ("read since", Observed { failure: Some(&unread), ..base.clone() }, waits(Some(failure()))),
+        (
+            "read since, retries are left",
+            Observed { failure: Some(&unread_after), ..base.clone() },
+            waits(Some(failure())),
+        ),
+        (
+            "the spec was changed, read since",
+            Observed { failure: Some(&unread_old_spec), ..base.clone() },
+            waits(Some(failure())),
+        ),
+        (
+            "retry asked for later",
+            Observed { retry_at: Some(at(1_011)), ..base.clone() },
+            waits(Some(failure())),
+        ),
         (
             "exhausted again",
             Observed { failure: Some(&since_exhausted), ..base.clone() },
@@ -307,9 +347,14 @@ fn an_interrupted_removal_after_the_last_retry_is_ours() {
         failure: Some(&past),
         ..stable(&inputs, Some(&removing))
     };
-    assert_eq!(plan(&observed(OnFailure::Uninstall), GENERATION), UNINSTALL);
-    let foreign = plan(&observed(OnFailure::Keep), GENERATION);
-    assert!(matches!(foreign, Plan::Wait(Wait::ForeignOperation { .. })), "{foreign:?}");
+    assert_eq!(plan(&observed(OnFailure::Uninstall), GENERATION), UNINSTALL_FAILED);
+    let other = revision(ReleaseStatus::Uninstalling, Some('b'));
+    let other_inputs =
+        Observed { inventory: InventoryState::Known(Some(&other)), ..observed(OnFailure::Uninstall) };
+    for foreign in [observed(OnFailure::Keep), other_inputs] {
+        let foreign = plan(&foreign, GENERATION);
+        assert!(matches!(foreign, Plan::Wait(Wait::ForeignOperation { .. })), "{foreign:?}");
+    }
 }
 
 #[test]
@@ -327,10 +372,10 @@ fn rollbacks_and_removals_in_flight() {
     let during =
         |operation, phase, observed| Observed { operation: Some(InFlight { operation, phase }), ..observed };
     let rollback = |phase| during(Operation::Rollback { inputs: &inputs }, phase, base(OnFailure::Rollback));
-    let uninstall = |phase| during(Operation::Uninstall, phase, base(OnFailure::Uninstall));
+    let uninstall = |phase| during(Operation::UninstallFailed, phase, base(OnFailure::Uninstall));
     let changed = |observed| Observed { inputs: InputState::Resolved(&other), ..observed };
     let rolling_back = Plan::Wait(Wait::Operating(OperationKind::Rollback));
-    let uninstalling = Plan::Wait(Wait::Operating(OperationKind::Uninstall));
+    let uninstalling = Plan::Wait(Wait::Operating(OperationKind::UninstallFailed));
     let rows = [
         ("queued", rollback(Queued), rolling_back.clone()),
         ("queued, other inputs", changed(rollback(Queued)), Plan::Withdraw),

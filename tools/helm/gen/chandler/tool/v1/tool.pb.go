@@ -145,6 +145,12 @@ func (ApplyMethod) EnumDescriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{1}
 }
 
+// What happens to the CRDs that a package contains outside its templates. CRDs among its other objects and those of a bundle
+// are created and replaced with every policy.
+// A tool replaces a CRD, wherever the package contains it, only if no stored object would be lost or become invalid: unless
+// `replace_unsafe_crds` is set, Apply fails with REJECTED, and changes nothing, if the new CRD has another scope, lacks a
+// stored version or no longer serves it, or if the schema of a served version lacks a field or allows fewer values than
+// before. Rollback leaves such a CRD unchanged, and does not fail.
 type CrdPolicy int32
 
 const (
@@ -152,10 +158,7 @@ const (
 	CrdPolicy_CRD_POLICY_UNSPECIFIED CrdPolicy = 0
 	// Do not create or change CRDs.
 	CrdPolicy_CRD_POLICY_SKIP CrdPolicy = 1
-	// Create missing CRDs and replace existing ones. A tool replaces a CRD, also one among the package's other objects, only if
-	// no stored object would be lost or become invalid: unless `replace_unsafe_crds` is set, Apply fails with REJECTED, and
-	// changes nothing, if the new CRD has another scope, lacks a stored version or no longer serves it, or if the schema of a
-	// served version lacks a field or allows fewer values than before.
+	// Create missing CRDs and replace existing ones.
 	CrdPolicy_CRD_POLICY_CREATE_REPLACE CrdPolicy = 2
 )
 

@@ -28,9 +28,9 @@ fn existing(clusters: &[String]) -> String {
     format!("it has releases on {}", clusters.join(", "))
 }
 
-/// What a command acts upon.
+/// The objects whose annotations a command writes.
 #[derive(Clone, Debug)]
-pub enum Target<'a> {
+pub enum AnnotatedObjects<'a> {
     Placement(&'a Placement),
     /// The release objects of one cluster, usually one.
     Releases(Vec<&'a Release>),
@@ -46,7 +46,7 @@ pub struct Change {
     pub patch: Option<Value>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> AnnotatedObjects<'a> {
     /// Returns the object that was found, or its releases on a cluster if one is given.
     pub fn new(
         found: &FoundResource<'a>,
@@ -184,9 +184,13 @@ mod tests {
         fixtures::{fleet, placement, ready, release},
     };
 
-    fn target<'a>(fleet: &'a Fleet, text: &str, cluster: Option<&str>) -> Result<Target<'a>, ChangeError> {
+    fn objects<'a>(
+        fleet: &'a Fleet,
+        text: &str,
+        cluster: Option<&str>,
+    ) -> Result<AnnotatedObjects<'a>, ChangeError> {
         let found = ResourceArgument::parse(text).unwrap().find(fleet, "fleet").unwrap();
-        Target::new(&found, fleet, cluster)
+        AnnotatedObjects::new(&found, fleet, cluster)
     }
 
     fn names(changes: &[Change]) -> Vec<(&str, bool)> {
@@ -202,31 +206,31 @@ mod tests {
             ("release/hello-alpha", None, "hello-alpha"),
         ];
         for (text, cluster, name) in rows {
-            let target = target(&fleet, text, cluster).unwrap();
-            let changes = target.suspend();
+            let objects = objects(&fleet, text, cluster).unwrap();
+            let changes = objects.suspend();
             assert_eq!(names(&changes), [(name, true)]);
             let patch = json!({"metadata": {"annotations": {"chandler.dev/suspend": "true"}}});
             assert_eq!(changes[0].patch, Some(patch));
-            assert_eq!(names(&target.resume()), [(name, false)], "it is not suspended");
+            assert_eq!(names(&objects.resume()), [(name, false)], "it is not suspended");
         }
         fleet.placements[0].suspended = true;
         fleet.releases[0].suspended = true;
-        let target = target(&fleet, "hcp/hello", None).unwrap();
-        assert_eq!(names(&target.suspend()), [("hello", false)], "it is suspended");
+        let objects = objects(&fleet, "hcp/hello", None).unwrap();
+        assert_eq!(names(&objects.suspend()), [("hello", false)], "it is suspended");
         let patch = json!({"metadata": {"annotations": {"chandler.dev/suspend": null}}});
-        assert_eq!(target.resume()[0].patch, Some(patch));
-        assert_eq!(target.suspended_clusters(&fleet), ["alpha"]);
+        assert_eq!(objects.resume()[0].patch, Some(patch));
+        assert_eq!(objects.suspended_clusters(&fleet), ["alpha"]);
     }
 
     #[test]
     fn a_wrong_cluster_is_refused() {
         let fleet = fleet();
-        let error = target(&fleet, "hello", Some("zulu")).unwrap_err().to_string();
+        let error = objects(&fleet, "hello", Some("zulu")).unwrap_err().to_string();
         assert_eq!(
             error,
             "HelmChartProxy fleet/hello has no release on cluster `zulu`; it has releases on alpha"
         );
-        let error = target(&fleet, "hello-alpha", Some("zulu")).unwrap_err().to_string();
+        let error = objects(&fleet, "hello-alpha", Some("zulu")).unwrap_err().to_string();
         assert_eq!(
             error,
             "HelmReleaseProxy fleet/hello-alpha is on cluster alpha, not on `zulu`: leave --cluster out"
@@ -253,14 +257,14 @@ mod tests {
             ["Ready", "RetriesExhausted", "RolledBack", "Unhealthy", "Suspended", "HelmReleasePending"];
         let fleet = failures(&reasons);
         let now = "2026-01-01T00:05:00Z".parse().unwrap();
-        let all = target(&fleet, "hcp/hello", None).unwrap().retry(&fleet, now);
+        let all = objects(&fleet, "hcp/hello", None).unwrap().retry(&fleet, now);
         assert_eq!(
             names(&all),
             [("hello-retriesexhausted", true), ("hello-rolledback", true), ("hello-suspended", true)]
         );
         let patch = json!({"metadata": {"annotations": {"chandler.dev/retry-at": "2026-01-01T00:05:00Z"}}});
         assert_eq!(all[0].patch, Some(patch));
-        let one = target(&fleet, "hcp/hello", Some("unhealthy")).unwrap().retry(&fleet, now);
+        let one = objects(&fleet, "hcp/hello", Some("unhealthy")).unwrap().retry(&fleet, now);
         assert_eq!(names(&one), [("hello-unhealthy", false)]);
     }
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use chandler_view::{
-    changes::{Change, Target},
     description::ResourceArgument,
     fleet::{Fleet, FleetReader, ObjectName, find_kinds},
+    suspend_and_retry::{AnnotatedObjects, Change},
 };
 use clap::Args;
 use kube::{
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::{connection::Connection, output::StructuredFormat, progress::Progress};
 
 #[derive(Debug, Args)]
-pub struct TargetArgs {
+pub struct ObjectArgs {
     /// A placement or a release object: `hcp/NAME` for a HelmChartProxy, `exti/NAME` for an ExtensionInstance,
     /// `release/NAME`, `hrp/NAME` or `ar/NAME` for a release object
     // A subcommand replaces it, so it is optional here.
@@ -35,7 +35,7 @@ pub struct TargetArgs {
     output: Option<StructuredFormat>,
 }
 
-impl TargetArgs {
+impl ObjectArgs {
     /// Reads the placements and releases of the namespace.
     pub async fn read(self) -> Result<Selection> {
         let Self { name, cluster, namespace, connection, output } = self;
@@ -71,16 +71,17 @@ struct Changed<'a> {
 }
 
 impl Selection {
-    pub fn target(&self) -> Result<Target<'_>> {
+    /// Returns the objects whose annotations are written.
+    pub fn objects(&self) -> Result<AnnotatedObjects<'_>> {
         let found = self.argument.find(&self.fleet, &self.namespace)?;
-        Ok(Target::new(&found, &self.fleet, self.cluster.as_deref())?)
+        Ok(AnnotatedObjects::new(&found, &self.fleet, self.cluster.as_deref())?)
     }
 
     /// Returns the arguments with which another command selects the same object.
-    pub fn arguments(&self, target: &Target<'_>) -> String {
-        let name = match target {
-            Target::Placement(placement) => placement.object.argument(),
-            Target::Releases(releases) => {
+    pub fn arguments(&self, objects: &AnnotatedObjects<'_>) -> String {
+        let name = match objects {
+            AnnotatedObjects::Placement(placement) => placement.object.argument(),
+            AnnotatedObjects::Releases(releases) => {
                 releases.first().map(|release| release.object.argument()).unwrap_or_default()
             }
         };

@@ -1,0 +1,99 @@
+//! The annotations of a release object that outlive its placement or its policy.
+
+use std::collections::BTreeMap;
+
+use chandler_api::extensions::{ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, UNSELECTED_ANNOTATION};
+use chandler_core::{
+    policy::{is_marked_unselected, last_on_cluster_delete},
+    release::ReleaseKind,
+};
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
+use serde_json::json;
+
+use super::{Reconciler, View};
+use crate::{ManagementError, release::PlacementState, status};
+
+/// Changes of annotations. `None` removes one.
+pub(super) type Annotations<'a> = BTreeMap<&'static str, Option<&'a str>>;
+
+impl<R> Reconciler<R>
+where
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Records what the policy says about the deletion of the Cluster, for the case that the policy is deleted before.
+    pub(super) async fn record_policy(&self, view: &View) -> Result<(), ManagementError> {
+        let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
+        let changes = changes(&*self.object, &self.placement);
+        if is_left_unchanged || changes.is_empty() { Ok(()) } else { self.annotate(&changes).await }
+    }
+
+    /// Changes annotations of the object, if it still exists.
+    pub(super) async fn annotate(&self, annotations: &Annotations<'_>) -> Result<(), ManagementError> {
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let name = self.object.name_any();
+        let api = status::api(&self.context.client, &*self.object);
+        match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(source) => Err(ManagementError::Write { kind: status::kind::<R>(), name, source }),
+        }
+    }
+}
+
+/// Returns the annotations of a release object that differ from the state of its placement.
+fn changes<R: ReleaseKind>(release: &R, placement: &PlacementState) -> Annotations<'static> {
+    let mut changes = Annotations::new();
+    if last_on_cluster_delete(release) != placement.on_cluster_delete {
+        let value = placement.on_cluster_delete.map(OnClusterDelete::as_str);
+        changes.insert(ON_CLUSTER_DELETE_ANNOTATION, value);
+    }
+    // The Cluster was selected again before the object was deleted.
+    if is_marked_unselected(release) && !placement.is_unselected {
+        changes.insert(UNSELECTED_ANNOTATION, None);
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_api::addons::HelmReleaseProxy;
+
+    use super::*;
+
+    #[test]
+    fn annotations_follow_the_placement_and_its_policy() {
+        use OnClusterDelete::{Skip, Uninstall};
+        let state = |on_cluster_delete, is_unselected| PlacementState {
+            on_cluster_delete,
+            is_unselected,
+            ..PlacementState::default()
+        };
+        let on_cluster_delete = |value| vec![(ON_CLUSTER_DELETE_ANNOTATION, value)];
+        let rows = [
+            (json!({}), state(None, false), vec![]),
+            (json!({}), state(Some(Uninstall), false), on_cluster_delete(Some("Uninstall"))),
+            (json!({ON_CLUSTER_DELETE_ANNOTATION: "Uninstall"}), state(Some(Uninstall), false), vec![]),
+            (
+                json!({ON_CLUSTER_DELETE_ANNOTATION: "Uninstall"}),
+                state(Some(Skip), false),
+                on_cluster_delete(Some("Skip")),
+            ),
+            (json!({ON_CLUSTER_DELETE_ANNOTATION: "Uninstall"}), state(None, false), on_cluster_delete(None)),
+            (json!({UNSELECTED_ANNOTATION: "true"}), state(None, true), vec![]),
+            (json!({UNSELECTED_ANNOTATION: "true"}), state(None, false), vec![(UNSELECTED_ANNOTATION, None)]),
+        ];
+        for (annotations, placement, expected) in rows {
+            let release: HelmReleaseProxy = serde_json::from_value(json!({
+                "metadata": {"name": "hello-blue", "annotations": annotations},
+                "spec": {"clusterRef": {}, "chartName": "hello", "repoURL": "https://charts.example"},
+            }))
+            .unwrap();
+            let changes: Vec<_> = changes(&release, &placement).into_iter().collect();
+            assert_eq!(changes, expected, "{annotations} {placement:?}");
+        }
+    }
+}
