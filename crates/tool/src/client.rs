@@ -72,6 +72,8 @@ pub struct Applied {
     pub details: ReleaseDetails,
     /// The newest revision was deployed with these inputs before, and the tool created none.
     pub unchanged: bool,
+    /// The fields that were left to other field managers, each with its object.
+    pub ignored_fields: Vec<String>,
 }
 
 /// A step of a running operation.

@@ -165,9 +165,11 @@ pub fn target(target: &Target) -> proto::Target {
 /// Returns `None` if the result is not that of an Apply.
 pub fn applied(result: proto::OperationResult) -> Option<Applied> {
     match result.outcome? {
-        proto::operation_result::Outcome::State(state) => {
-            Some(Applied { details: details(state), unchanged: result.unchanged })
-        }
+        proto::operation_result::Outcome::State(state) => Some(Applied {
+            details: details(state),
+            unchanged: result.unchanged,
+            ignored_fields: result.ignored_fields,
+        }),
         proto::operation_result::Outcome::Absent(_) => None,
     }
 }

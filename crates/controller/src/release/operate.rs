@@ -51,13 +51,13 @@ impl OperationOutcome for Outcome {
 /// The effect of a successful operation.
 #[derive(Clone, Debug)]
 pub enum Done {
-    Applied(ApplyKind, ReleaseDetails),
+    Applied(ApplyKind, Applied),
     /// The release was deployed with these inputs before, and nothing was changed.
     Unchanged(ReleaseDetails),
     Removed,
     /// An earlier revision was restored, because applying the inputs has `failed`.
     RolledBack {
-        details: ReleaseDetails,
+        applied: Applied,
         failed: InputDigest,
     },
     /// The release was removed, because applying its inputs has failed.
@@ -238,9 +238,12 @@ impl<R: ReleaseKind> Work<R> {
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let prepared = prepared.ok_or_else(not_begun)?;
-                let Applied { details, unchanged } =
-                    self.apply(operation_id, desired, prepared, *kind, inputs, handle).await?;
-                Ok(if unchanged { Done::Unchanged(details) } else { Done::Applied(*kind, details) })
+                let applied = self.apply(operation_id, desired, prepared, *kind, inputs, handle).await?;
+                Ok(if applied.unchanged {
+                    Done::Unchanged(applied.details)
+                } else {
+                    Done::Applied(*kind, applied)
+                })
             }
             Operation::Remove => {
                 self.remove(operation_id, desired, handle).await?;
@@ -251,8 +254,8 @@ impl<R: ReleaseKind> Work<R> {
                 Ok(Done::Uninstalled)
             }
             Operation::Rollback { inputs } => {
-                let details = self.roll_back(operation_id, desired, inputs, handle).await?;
-                Ok(Done::RolledBack { details, failed: inputs.digest.clone() })
+                let applied = self.roll_back(operation_id, desired, inputs, handle).await?;
+                Ok(Done::RolledBack { applied, failed: inputs.digest.clone() })
             }
         }
     }
@@ -299,7 +302,7 @@ impl<R: ReleaseKind> Work<R> {
         desired: Desired,
         failed: &Inputs,
         handle: &Handle<Outcome>,
-    ) -> Result<ReleaseDetails, OperationFailure> {
+    ) -> Result<Applied, OperationFailure> {
         let Some(Restored { revision, inputs }) = &self.start.restored else {
             return Err(not_begun().into());
         };
@@ -316,9 +319,7 @@ impl<R: ReleaseKind> Work<R> {
             execution: desired.execution.clone(),
         };
         drop(desired);
-        let Applied { details, .. } =
-            self.tool.rollback(order, &handle.cancel, |step| handle.step(step)).await?;
-        Ok(details)
+        self.tool.rollback(order, &handle.cancel, |step| handle.step(step)).await
     }
 
     async fn remove(

@@ -366,8 +366,8 @@ pub struct ApplyOptions {
     pub force: bool,
     #[prost(enumeration = "FieldConflicts", tag = "19")]
     pub field_conflicts: i32,
-    /// Replace CRDs even if stored objects would be lost or become invalid. The annotation
-    /// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package has the same effect for this CRD.
+    /// Replace or delete CRDs even if stored objects would be lost or become invalid. The annotation
+    /// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package allows replacing this CRD.
     #[prost(bool, tag = "20")]
     pub replace_unsafe_crds: bool,
 }
@@ -548,6 +548,10 @@ pub struct OperationResult {
     /// created no revision, because the newest one is the requested result.
     #[prost(bool, tag = "3")]
     pub unchanged: bool,
+    /// The fields that Apply or Rollback left to other field managers because of FIELD_CONFLICTS_IGNORE_FIELDS, each with its
+    /// object, for example ".spec.replicas of Deployment shop/web". Must not contain values.
+    #[prost(string, repeated, tag = "4")]
+    pub ignored_fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(oneof = "operation_result::Outcome", tags = "1, 2")]
     pub outcome: ::core::option::Option<operation_result::Outcome>,
 }
@@ -707,8 +711,10 @@ impl ApplyMethod {
 /// are created and replaced with every policy.
 /// A tool replaces a CRD, wherever the package contains it, only if no stored object would be lost or become invalid: unless
 /// `replace_unsafe_crds` is set, Apply fails with REJECTED, and changes nothing, if the new CRD has another scope, lacks a
-/// stored version or no longer serves it, or if the schema of a served version lacks a field or allows fewer values than
-/// before. Rollback leaves such a CRD unchanged, and does not fail.
+/// stored version or serves none, or if the schema of a served version lacks a field or gives it another type. Tighter limits
+/// of values are no reason to fail. Rollback leaves such a CRD unchanged, and does not fail.
+/// Nor does a tool delete a CRD: Apply fails with REJECTED if it would, unless `replace_unsafe_crds` is set, and Rollback
+/// keeps the CRDs that the restored revision does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CrdPolicy {
@@ -1158,8 +1164,12 @@ pub mod package_tool_client {
         /// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
         /// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
         ///
-        /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
-        /// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+        /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
+        /// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
+        /// client: it did not fail, so it must not be rolled back.
+        ///
+        /// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
+        /// revision, but no CRDs and no objects that do not belong to the release.
         ///
         /// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
         /// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the

@@ -7,7 +7,7 @@ use chandler_core::{
     inventory::{Expectation, RevisionState},
     release::{ApplyKind, Desired, ReleaseKind, failure_key, record_failure, retry_requested_at},
 };
-use chandler_tool::ReleaseDetails;
+use chandler_tool::{Applied, ReleaseDetails};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::NamespaceResourceScope;
@@ -23,10 +23,11 @@ where
     pub(super) fn take_in(&mut self, outcome: Outcome, desired: &Desired) {
         match outcome.result {
             Ok(Done::Unchanged(details)) => self.take_applied(&details),
-            Ok(Done::Applied(kind, details)) => {
+            Ok(Done::Applied(kind, Applied { details, ignored_fields, .. })) => {
                 self.take_applied(&details);
                 let (reason, note) = applied(kind, desired, &details);
                 self.context.events.normal(&*self.object, reason, &note);
+                self.publish_ignored(desired, &ignored_fields);
             }
             Ok(Done::Removed) => {
                 self.state.absence_confirmed = true;
@@ -36,7 +37,10 @@ where
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
                 self.context.events.normal(&*self.object, "Removed", &note);
             }
-            Ok(Done::RolledBack { details, failed }) => self.take_rolled_back(desired, &details, failed),
+            Ok(Done::RolledBack { applied, failed }) => {
+                self.take_rolled_back(desired, &applied.details, failed);
+                self.publish_ignored(desired, &applied.ignored_fields);
+            }
             Ok(Done::Uninstalled) => self.take_uninstalled(desired),
             Err(error) => {
                 if let Some(details) = &error.state {
@@ -91,6 +95,13 @@ where
         let (release, cluster) = (&desired.release, &desired.cluster.name);
         let note = format!("Uninstalled release {release} from cluster {cluster}{}", self.because());
         self.context.events.warning(&*self.object, "Uninstalled", &note);
+    }
+
+    /// Publishes which fields were left to other field managers: the cluster has other values than the package.
+    fn publish_ignored(&self, desired: &Desired, fields: &[String]) {
+        if let Some(note) = ignored_note(&desired.cluster.name, fields) {
+            self.context.events.normal(&*self.object, "FieldsIgnored", &note);
+        }
     }
 
     /// Returns the last failure, for the note of an Event.
@@ -168,4 +179,35 @@ fn applied(kind: ApplyKind, desired: &Desired, details: &ReleaseDetails) -> (&'s
         None => note,
     };
     (reason, note)
+}
+
+/// Maximum number of fields that an Event names.
+const NAMED_FIELDS: usize = 10;
+
+/// Returns the note of an Event about fields that were left to other field managers. `None` if there are none.
+fn ignored_note(cluster: &str, fields: &[String]) -> Option<String> {
+    if fields.is_empty() {
+        return None;
+    }
+    let named: Vec<&str> = fields.iter().take(NAMED_FIELDS).map(String::as_str).collect();
+    let more = match fields.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("Left fields to other field managers on cluster {cluster}: {}{more}", named.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_the_first_ignored_fields() {
+        let fields = |count: usize| (0..count).map(|n| format!(".data.k{n} of ConfigMap a/b")).collect::<Vec<_>>();
+        assert_eq!(ignored_note("blue", &[]), None);
+        let one = ignored_note("blue", &fields(1)).unwrap();
+        assert_eq!(one, "Left fields to other field managers on cluster blue: .data.k0 of ConfigMap a/b");
+        let many = ignored_note("blue", &fields(12)).unwrap();
+        assert!(many.contains(".data.k9 ") && !many.contains(".data.k10 ") && many.ends_with(" and 2 more"), "{many}");
+    }
 }

@@ -36,7 +36,7 @@ impl Steps {
 /// Returns the result of an operation. `None` means that the release does not exist.
 pub fn result(state: Option<ReleaseState>, unchanged: bool) -> OperationResult {
     let outcome = state.map_or(Outcome::Absent(ReleaseAbsent {}), Outcome::State);
-    OperationResult { outcome: Some(outcome), unchanged }
+    OperationResult { outcome: Some(outcome), unchanged, ignored_fields: Vec::new() }
 }
 
 fn event(event: Event) -> OperationEvent {

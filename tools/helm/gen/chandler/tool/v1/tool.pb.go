@@ -149,8 +149,10 @@ func (ApplyMethod) EnumDescriptor() ([]byte, []int) {
 // are created and replaced with every policy.
 // A tool replaces a CRD, wherever the package contains it, only if no stored object would be lost or become invalid: unless
 // `replace_unsafe_crds` is set, Apply fails with REJECTED, and changes nothing, if the new CRD has another scope, lacks a
-// stored version or no longer serves it, or if the schema of a served version lacks a field or allows fewer values than
-// before. Rollback leaves such a CRD unchanged, and does not fail.
+// stored version or serves none, or if the schema of a served version lacks a field or gives it another type. Tighter limits
+// of values are no reason to fail. Rollback leaves such a CRD unchanged, and does not fail.
+// Nor does a tool delete a CRD: Apply fails with REJECTED if it would, unless `replace_unsafe_crds` is set, and Rollback
+// keeps the CRDs that the restored revision does not have.
 type CrdPolicy int32
 
 const (
@@ -2138,8 +2140,8 @@ type ApplyOptions struct {
 	// Sets force_conflicts for server-side apply and force_replace for client-side apply.
 	Force          bool           `protobuf:"varint,18,opt,name=force,proto3" json:"force,omitempty"`
 	FieldConflicts FieldConflicts `protobuf:"varint,19,opt,name=field_conflicts,json=fieldConflicts,proto3,enum=chandler.tool.v1.FieldConflicts" json:"field_conflicts,omitempty"`
-	// Replace CRDs even if stored objects would be lost or become invalid. The annotation
-	// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package has the same effect for this CRD.
+	// Replace or delete CRDs even if stored objects would be lost or become invalid. The annotation
+	// "chandler.dev/replace-unsafe-crds: true" on a CRD of the package allows replacing this CRD.
 	ReplaceUnsafeCrds bool `protobuf:"varint,20,opt,name=replace_unsafe_crds,json=replaceUnsafeCrds,proto3" json:"replace_unsafe_crds,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -3234,7 +3236,10 @@ type OperationResult struct {
 	Outcome isOperationResult_Outcome `protobuf_oneof:"outcome"`
 	// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest, or if Rollback
 	// created no revision, because the newest one is the requested result.
-	Unchanged     bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	Unchanged bool `protobuf:"varint,3,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
+	// The fields that Apply or Rollback left to other field managers because of FIELD_CONFLICTS_IGNORE_FIELDS, each with its
+	// object, for example ".spec.replicas of Deployment shop/web". Must not contain values.
+	IgnoredFields []string `protobuf:"bytes,4,rep,name=ignored_fields,json=ignoredFields,proto3" json:"ignored_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3299,6 +3304,13 @@ func (x *OperationResult) GetUnchanged() bool {
 		return x.Unchanged
 	}
 	return false
+}
+
+func (x *OperationResult) GetIgnoredFields() []string {
+	if x != nil {
+		return x.IgnoredFields
+	}
+	return nil
 }
 
 type isOperationResult_Outcome interface {
@@ -3898,11 +3910,12 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x04Step\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.chandler.tool.v1.StepKindR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x125\n" +
-	"\aobjects\x18\x03 \x03(\v2\x1b.chandler.tool.v1.ObjectRefR\aobjects\"\xad\x01\n" +
+	"\aobjects\x18\x03 \x03(\v2\x1b.chandler.tool.v1.ObjectRefR\aobjects\"\xd4\x01\n" +
 	"\x0fOperationResult\x126\n" +
 	"\x05state\x18\x01 \x01(\v2\x1e.chandler.tool.v1.ReleaseStateH\x00R\x05state\x129\n" +
 	"\x06absent\x18\x02 \x01(\v2\x1f.chandler.tool.v1.ReleaseAbsentH\x00R\x06absent\x12\x1c\n" +
-	"\tunchanged\x18\x03 \x01(\bR\tunchangedB\t\n" +
+	"\tunchanged\x18\x03 \x01(\bR\tunchanged\x12%\n" +
+	"\x0eignored_fields\x18\x04 \x03(\tR\rignoredFieldsB\t\n" +
 	"\aoutcome\"r\n" +
 	"\tObjectRef\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +

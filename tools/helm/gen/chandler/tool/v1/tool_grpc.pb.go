@@ -64,8 +64,12 @@ type PackageToolClient interface {
 	// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
 	// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
 	//
-	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
-	// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
+	// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
+	// client: it did not fail, so it must not be rolled back.
+	//
+	// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
+	// revision, but no CRDs and no objects that do not belong to the release.
 	//
 	// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
 	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
@@ -217,8 +221,12 @@ type PackageToolServer interface {
 	// Rolls a release back to an earlier revision: applies the objects of that revision again and records them as a new
 	// revision. The last event of the stream is always a result or a failure. Only for tools with the capability "rollback".
 	//
-	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to, or if the newest revision is
-	// deployed with `rolled_back_digest` as its input digest: then nothing needs to be rolled back.
+	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
+	// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
+	// client: it did not fail, so it must not be rolled back.
+	//
+	// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
+	// revision, but no CRDs and no objects that do not belong to the release.
 	//
 	// If the newest revision is deployed and names `rolled_back_digest` as rolled back, the tool changes nothing. If it is
 	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
