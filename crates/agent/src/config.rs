@@ -9,6 +9,7 @@ use std::{
 
 use chandler_tunnel::{
     AgentConfig, HubEndpoint, JoinToken, agent_config::AgentConfigError, join_message::HubList,
+    token::TOKEN_LIFETIME,
 };
 use jiff::Timestamp;
 use secrecy::ExposeSecret as _;
@@ -41,9 +42,9 @@ pub enum ConfigError {
 pub struct Settings {
     /// What `agent.yaml` says, with the newest list of hubs.
     pub config: AgentConfig,
-    /// The hubs in `agent.yaml`, which are tried again if those of the newest list cannot be reached.
+    /// The hubs in `agent.yaml`, which are tried again if those of the same installation in the newest list cannot be reached.
     pub file_hubs: Vec<HubEndpoint>,
-    /// How long no hub of the newest list can be reached before those in `agent.yaml` are tried.
+    /// How long no hub of an installation is connected before its hubs in `agent.yaml` are tried.
     pub fallback_after: Duration,
     pub proxy: Option<HttpProxy>,
     pub state: StateDir,
@@ -69,7 +70,7 @@ impl Settings {
         let proxy = config.proxy.as_ref().map(|url| url.expose_secret().parse()).transpose()?;
         let state = StateDir::open(&config.state_dir)?;
         let file_hubs = config.hubs.clone();
-        config.hubs = newer(config.hubs, stored_hubs(&state)?);
+        config.hubs = newer(config.hubs, stored_hubs(&state)?, Timestamp::now());
         Ok(Self { config, file_hubs, fallback_after: FALLBACK_AFTER, proxy, state })
     }
 }
@@ -86,14 +87,21 @@ fn stored_hubs(state: &StateDir) -> Result<Vec<HubEndpoint>, StateError> {
 }
 
 /// Returns the stored list if it is newer than the one in the configuration file.
-fn newer(file: Vec<HubEndpoint>, stored: Vec<HubEndpoint>) -> Vec<HubEndpoint> {
-    if !stored.is_empty() && issued(&stored) > issued(&file) { stored } else { file }
+fn newer(file: Vec<HubEndpoint>, stored: Vec<HubEndpoint>, now: Timestamp) -> Vec<HubEndpoint> {
+    if !stored.is_empty() && issued_by(&stored, now) > issued(&file) { stored } else { file }
 }
 
 /// Returns the latest expiry of the tokens in a list, by which two lists are compared: Chandler writes new tokens into each
 /// list. `None`, which is older than every list, means that no token can be read.
 pub(crate) fn issued(hubs: &[HubEndpoint]) -> Option<Timestamp> {
     hubs.iter().filter_map(token).map(|token| token.expires).max()
+}
+
+/// Like [`issued`], of a list that is known at this time: a hub whose clock is right cannot have signed a token that expires
+/// later. Otherwise a stolen hub could make a list that is newer than all others for as long as tokens may differ.
+pub(crate) fn issued_by(hubs: &[HubEndpoint], now: Timestamp) -> Option<Timestamp> {
+    let latest = now.saturating_add(TOKEN_LIFETIME).unwrap_or(now);
+    issued(hubs).map(|expires| expires.min(latest))
 }
 
 /// Reads the token of a hub, which only the hub can verify.
@@ -124,7 +132,8 @@ mod tests {
     #[test]
     fn the_newer_list_of_hubs_wins() {
         type Expiries = &'static [Option<i64>];
-        let rows: [(Expiries, Expiries, &str); 7] = [
+        let now = Timestamp::from_second(100).unwrap();
+        let rows: [(Expiries, Expiries, &str); 9] = [
             // (expiry of the tokens in the file, of the stored ones, winner)
             (&[Some(10)], &[], "file"),
             (&[Some(10)], &[Some(20)], "stored"),
@@ -133,10 +142,13 @@ mod tests {
             (&[Some(10)], &[Some(5), Some(20)], "stored"),
             (&[Some(10)], &[None], "file"),
             (&[None], &[Some(10)], "stored"),
+            // A token that is valid for two days does not make a list newer than one that is written now.
+            (&[Some(86_500)], &[Some(172_900)], "file"),
+            (&[Some(86_499)], &[Some(172_900)], "stored"),
         ];
         for (file, stored, winner) in rows {
             let list = |name, times: &[Option<i64>]| times.iter().map(|time| hub(name, *time)).collect();
-            let hubs = newer(list("file", file), list("stored", stored));
+            let hubs = newer(list("file", file), list("stored", stored), now);
             assert_eq!(hubs[0].address, winner, "file {file:?}, stored {stored:?}");
         }
     }

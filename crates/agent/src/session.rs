@@ -145,7 +145,7 @@ impl AgentHandler for Handler {
     fn about(&self, replica: Option<&str>) -> About {
         if self.accepted.set(Instant::now()).is_ok() && !self.drained.is_cancelled() {
             tracing::info!(hub = self.hub.address, replica, "connected");
-            let entry = Entry::insert(&self.shared.status, self.slot, &self.hub.address, replica);
+            let entry = Entry::insert(&self.shared.status, self.slot, &self.hub, replica);
             *self.entry.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
         }
         self.shared.about.clone()

@@ -1,7 +1,6 @@
 //! The agent: keeps connections to all hubs of the list, and follows the list.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -23,12 +22,12 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::{Settings, issued},
+    config::{Settings, issued, issued_by},
     credentials::Credentials,
     hub::Hub,
     hub_list::{self, ListError},
     join::JoinError,
-    status::Status,
+    status::{Connection, Status},
 };
 
 /// The bytes that may wait in buffers. A hub serves many clusters, an agent only one.
@@ -55,8 +54,9 @@ pub struct Shared {
     pub draining: TaskTracker,
     /// The newest list of hubs.
     hubs: watch::Sender<Vec<HubEndpoint>>,
-    /// Held while a list is compared and stored: an older list must not replace a newer one.
-    storing: Mutex<()>,
+    /// By what the newest list is compared with others, see [`issued_by`]. Held while a list is compared and stored: an older
+    /// list must not replace a newer one.
+    newest: Mutex<Option<Timestamp>>,
     slots: AtomicU64,
 }
 
@@ -69,9 +69,10 @@ impl Shared {
     /// Stores a list of hubs that arrived through the tunnel, then uses it. A list that is older than the current one is ignored:
     /// while a cluster moves, two installations send lists.
     pub async fn set_hubs(&self, list: HubList, sender: &HubEndpoint) -> Result<(), ListError> {
-        hub_list::check(&list.hubs, sender, Timestamp::now())?;
-        let _alone = self.storing.lock().await;
-        if issued(&list.hubs) < issued(&self.hubs.borrow()) {
+        let now = Timestamp::now();
+        hub_list::check(&list.hubs, sender, now)?;
+        let mut newest = self.newest.lock().await;
+        if issued(&list.hubs) < *newest {
             tracing::info!("ignored a list of hubs that is older than the current one");
             return Ok(());
         }
@@ -80,15 +81,22 @@ impl Shared {
         // The disk may be slow, and streams continue meanwhile.
         tokio::task::spawn_blocking(move || state.set_hubs(&json)).await??;
         tracing::info!(hubs = list.hubs.len(), "got a new list of hubs");
+        *newest = issued_by(&list.hubs, now);
         self.hubs.send_replace(list.hubs);
         Ok(())
     }
 }
 
-/// A hub of the list.
+/// A hub of the list, or of `agent.yaml`.
 struct RunningHub {
     endpoint: watch::Sender<HubEndpoint>,
     stop: CancellationToken,
+}
+
+impl RunningHub {
+    fn is(&self, hub: &HubEndpoint) -> bool {
+        hub_list::is_same(&self.endpoint.borrow(), hub)
+    }
 }
 
 impl Agent {
@@ -102,7 +110,7 @@ impl Agent {
             about: About { node: node_name(), version: env!("CARGO_PKG_VERSION").to_owned() },
             draining: TaskTracker::new(),
             hubs: watch::Sender::new(settings.config.hubs.clone()),
-            storing: Mutex::default(),
+            newest: Mutex::new(issued_by(&settings.config.hubs, Timestamp::now())),
             slots: AtomicU64::default(),
             settings,
         };
@@ -117,31 +125,33 @@ impl Agent {
     /// Keeps all connections until `stop` is canceled, then drains them.
     pub async fn run(self, stop: CancellationToken) {
         let (mut hubs, mut status) = (self.shared.hubs.subscribe(), self.shared.status.subscribe());
-        let mut running = BTreeMap::<String, RunningHub>::new();
+        let mut running = Vec::new();
         let mut tasks = JoinSet::new();
-        // Since when no hub of the list is connected.
-        let mut unconnected_since = Some(Instant::now());
+        // Since when there are hubs of `agent.yaml` to try again.
+        let mut unconnected_since = None;
         loop {
             let list = hubs.borrow_and_update().clone();
             for hub in &list {
                 self.start_or_update(hub, &mut running, &mut tasks, &stop);
             }
-            let wanted: BTreeSet<_> = list.iter().map(|hub| hub.address.as_str()).collect();
+            let connected: Vec<_> = status.borrow_and_update().connections.values().cloned().collect();
             // A list could be wrong. Old connections are closed only when there are new ones, through which to fix it.
-            if is_connected(&status.borrow_and_update(), &wanted) {
-                stop_others(&mut running, &wanted);
+            stop_obsolete(&mut running, &list, &connected);
+            let mut fallback = hub_list::fallback(&self.shared.settings.file_hubs, &list, &connected);
+            fallback.retain(|hub| !running.iter().any(|running| running.is(hub)));
+            if fallback.is_empty() {
                 unconnected_since = None;
             } else {
                 unconnected_since.get_or_insert_with(Instant::now);
             }
-            let mut fallback = hub_list::fallback(&self.shared.settings.file_hubs, &list);
-            fallback.retain(|hub| !running.contains_key(&hub.address));
             let due = unconnected_since.unwrap_or_else(Instant::now) + self.shared.settings.fallback_after;
             tokio::select! {
                 changed = hubs.changed() => if changed.is_err() { break },
                 changed = status.changed() => if changed.is_err() { break },
-                () = sleep_until(due), if unconnected_since.is_some() && !fallback.is_empty() => {
-                    tracing::warn!("no hub of the list can be reached; trying those of the configuration file too");
+                () = sleep_until(due), if unconnected_since.is_some() => {
+                    tracing::warn!(
+                        "no hub of an installation in the list can be reached; trying those of the configuration file too"
+                    );
                     for hub in &fallback {
                         self.start_or_update(hub, &mut running, &mut tasks, &stop);
                     }
@@ -157,18 +167,18 @@ impl Agent {
     fn start_or_update(
         &self,
         hub: &HubEndpoint,
-        running: &mut BTreeMap<String, RunningHub>,
+        running: &mut Vec<RunningHub>,
         tasks: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        if let Some(running) = running.get(&hub.address) {
+        if let Some(running) = running.iter().find(|running| running.is(hub)) {
             running.endpoint.send_if_modified(|endpoint| update(endpoint, hub));
             return;
         }
         let (sender, endpoint) = watch::channel(hub.clone());
         let stop = stop.child_token();
         tasks.spawn(Hub { shared: self.shared.clone(), endpoint, stop: stop.clone() }.run());
-        running.insert(hub.address.clone(), RunningHub { endpoint: sender, stop });
+        running.push(RunningHub { endpoint: sender, stop });
     }
 }
 
@@ -182,20 +192,16 @@ fn update(endpoint: &mut HubEndpoint, hub: &HubEndpoint) -> bool {
     differs
 }
 
-/// Returns whether a connection to one of these hubs is up.
-fn is_connected(status: &Status, hubs: &BTreeSet<&str>) -> bool {
-    status.connections.values().any(|connection| hubs.contains(connection.hub.as_str()))
-}
-
 /// Stops the hubs that are no longer in the list.
-fn stop_others(running: &mut BTreeMap<String, RunningHub>, wanted: &BTreeSet<&str>) {
-    running.retain(|address, hub| {
-        let is_wanted = wanted.contains(address.as_str());
-        if !is_wanted {
-            tracing::info!(hub = address, "the hub is no longer in the list");
-            hub.stop.cancel();
+fn stop_obsolete(running: &mut Vec<RunningHub>, list: &[HubEndpoint], connected: &[Connection]) {
+    running.retain(|running| {
+        let hub = running.endpoint.borrow();
+        let is_obsolete = hub_list::is_obsolete(&hub, list, connected);
+        if is_obsolete {
+            tracing::info!(hub = hub.address, "the hub is no longer in the list");
+            running.stop.cancel();
         }
-        is_wanted
+        !is_obsolete
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use chandler_hub::{Addresses, HubOptions, PeerOptions, Replica, RunOptions};
 use chandler_tunnel::keys::service_name;
 use clap::Args;
@@ -13,6 +13,9 @@ use crate::{
     logging::{self, LogFormat},
     manager::{raise_open_files_limit, stop_on_signal},
 };
+
+/// The largest length of the name of an annotation, without its prefix.
+const MAX_NAME_LENGTH: usize = 63;
 
 #[derive(Debug, Args)]
 pub struct HubArgs {
@@ -75,6 +78,7 @@ pub async fn run(arguments: HubArgs) -> Result<()> {
     logging::start(&log_level, log_format)?;
     raise_open_files_limit();
     let name = name.or_else(host_name).context("finding the name of this replica; set it with --name")?;
+    check_name(&name)?;
     let addresses = Addresses { proxy: proxy_address, public: public_address, peer: peer_address };
     let peers = peers.map(|address| PeerOptions { address, server_name: service_name(&namespace) });
     let hub = HubOptions {
@@ -93,4 +97,44 @@ pub async fn run(arguments: HubArgs) -> Result<()> {
 fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_lowercase()).filter(|name| !name.is_empty())
+}
+
+/// Checks the name of a replica, which is part of the name of an annotation.
+fn check_name(name: &str) -> Result<()> {
+    let bytes = name.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    let has_ends = ends.into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    if name.len() > MAX_NAME_LENGTH || !has_ends || !bytes.iter().all(is_allowed) {
+        bail!(
+            "{name:?} cannot be the name of this replica: it must have at most {MAX_NAME_LENGTH} letters, digits, `-`, `_` and \
+             `.`, and begin and end with a letter or digit; set another one with --name"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_replicas_are_checked() {
+        let (longest, too_long) = ("a".repeat(63), "a".repeat(64));
+        for (name, valid) in [
+            ("chandler-hub-7d9c5b6f4-x2x9z", true),
+            ("node_1.example", true),
+            ("7", true),
+            (longest.as_str(), true),
+            (too_long.as_str(), false),
+            ("", false),
+            ("-hub", false),
+            ("hub.", false),
+            ("hub/1", false),
+            ("hub 1", false),
+            ("h\u{fc}b", false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), valid, "{name:?}");
+        }
+    }
 }

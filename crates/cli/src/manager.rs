@@ -212,7 +212,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let tracing = traces.start()?;
     let hooks = hooks.options(&leader_election_namespace)?;
     let receiver = receiver.options(&leader_election_namespace)?;
-    let (tunnel, proxies) = tunnel.options(&leader_election_namespace);
+    let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;
     let requests = RequestCounter::default();
     let watch_silence = Duration::from_secs(watch_silence_seconds);

@@ -3,10 +3,15 @@
 use anyhow::{Context as _, Result, bail};
 use chandler_controller::TunnelOptions;
 use chandler_core::tunnel::ProxyPolicy;
+use chandler_tunnel::agent_config::MAX_HUBS;
 use clap::Args;
 
 /// The port of the hub's proxy, at its Pods and at Service `chandler-hub`.
 pub const PROXY_PORT: u16 = 8132;
+
+/// The largest number of addresses of the hub. A list of hubs has room for as many of another management cluster, to which a
+/// cluster is moved.
+const MAX_HUB_ADDRESSES: usize = MAX_HUBS / 2;
 
 /// The manager's flags for tunnels.
 #[derive(Debug, Args)]
@@ -40,16 +45,22 @@ pub struct TunnelFlags {
 
 impl TunnelFlags {
     /// Returns the options of tunnels, or `None` if they are disabled, and the allowed proxies. `namespace` is the manager's own.
-    pub fn options(self, namespace: &str) -> (Option<TunnelOptions>, ProxyPolicy) {
+    pub fn options(self, namespace: &str) -> Result<(Option<TunnelOptions>, ProxyPolicy)> {
         let Self { hub_addresses, proxy_service, agent_image, allowed_proxies } = self;
         if hub_addresses.is_empty() {
-            return (None, ProxyPolicy { hub: None, allowed: allowed_proxies });
+            return Ok((None, ProxyPolicy { hub: None, allowed: allowed_proxies }));
+        }
+        if hub_addresses.len() > MAX_HUB_ADDRESSES {
+            bail!(
+                "--tunnel-hub-address is given {} times; agents get at most {MAX_HUB_ADDRESSES} addresses of one hub",
+                hub_addresses.len()
+            );
         }
         let proxy_service = proxy_service
             .unwrap_or_else(|| format!("{}:{PROXY_PORT}", chandler_tunnel::keys::service_name(namespace)));
         let proxies = ProxyPolicy { hub: Some(proxy_service.clone()), allowed: allowed_proxies };
         let namespace = namespace.to_owned();
-        (Some(TunnelOptions { namespace, hub_addresses, proxy_service, agent_image }), proxies)
+        Ok((Some(TunnelOptions { namespace, hub_addresses, proxy_service, agent_image }), proxies))
     }
 }
 
@@ -94,14 +105,22 @@ mod tests {
 
     #[test]
     fn tunnels_are_enabled_by_the_address_of_the_hub() {
-        let (disabled, proxies) = flags(&[], None).options("system");
+        let (disabled, proxies) = flags(&[], None).options("system").unwrap();
         assert!(disabled.is_none());
         assert_eq!((proxies.hub, proxies.allowed.len()), (None, 1));
-        let (enabled, proxies) = flags(&["hub.example:443"], None).options("system");
+        let (enabled, proxies) = flags(&["hub.example:443"], None).options("system").unwrap();
         assert_eq!(enabled.unwrap().proxy_service, "chandler-hub.system.svc:8132");
         assert_eq!(proxies.hub.as_deref(), Some("chandler-hub.system.svc:8132"));
-        let (_, proxies) = flags(&["hub.example:443"], Some("10.0.0.1:8132")).options("system");
+        let (_, proxies) = flags(&["hub.example:443"], Some("10.0.0.1:8132")).options("system").unwrap();
         assert_eq!(proxies.hub.as_deref(), Some("10.0.0.1:8132"));
+    }
+
+    #[test]
+    fn a_list_of_hubs_has_room_for_those_of_a_move() {
+        for (count, valid) in [(4, true), (5, false)] {
+            let options = flags(&vec!["hub.example:443"; count], None).options("system");
+            assert_eq!(options.is_ok(), valid, "{count} addresses");
+        }
     }
 
     #[test]

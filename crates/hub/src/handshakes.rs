@@ -94,8 +94,8 @@ impl Handshakes {
 
     /// Removes a connection whose handshake has ended, or which is closed.
     pub fn end(&mut self, handshake: Handshake, now: Instant) -> Vec<Change> {
-        self.remove(handshake);
-        self.advance(now)
+        // A dropped one was removed before.
+        if self.remove(handshake) { self.advance(now) } else { Vec::new() }
     }
 
     /// Returns whether [`Handshakes::advance`] may change something later.
@@ -128,11 +128,14 @@ impl Handshakes {
         };
         let mut candidates: Vec<_> = self.sources.values().filter_map(first).collect();
         candidates.sort_unstable_by_key(|(running, first)| (*running, first.serial));
+        // The same for all candidates.
+        let late = if self.running >= self.limits.total { self.late_of_most(now) } else { None };
         candidates.into_iter().find_map(|(running, first)| {
             if self.has_room(running) {
                 return Some((first, None));
             }
-            let dropped = self.droppable(first.source, running, now)?;
+            let of_other = late.filter(|(count, _)| *count > running).map(|(_, dropped)| dropped);
+            let dropped = of_other.or_else(|| self.late_of(first.source, now))?;
             Some((first, Some(dropped)))
         })
     }
@@ -143,21 +146,29 @@ impl Handshakes {
         self.running < total && (running < per_source || self.running < total / 2)
     }
 
-    /// Returns the handshake that makes room for one of `source`, which has this number of them: one of its own, or, if all
-    /// slots are used, one of a source with more.
-    fn droppable(&self, source: Source, running: usize, now: Instant) -> Option<Handshake> {
-        let is_full = self.running >= self.limits.total;
-        let oldest = self.sources.values().filter_map(|connections| {
-            let (oldest, since) = *connections.running.front()?;
-            let count = connections.running.len();
-            let gives_way = oldest.source == source || (is_full && count > running);
-            let is_late = now.saturating_duration_since(since) >= self.limits.patience;
-            (gives_way && is_late).then_some((count, since, oldest))
+    /// Returns the handshake that makes room if all slots are used, for a source with fewer handshakes, and how many its own
+    /// source has: the oldest of the source with the most, of those that are late.
+    fn late_of_most(&self, now: Instant) -> Option<(usize, Handshake)> {
+        let late = self.sources.values().filter_map(|connections| {
+            let (oldest, since) = self.late(connections, now)?;
+            Some((connections.running.len(), since, oldest))
         });
         let key = |(count, since, oldest): &(usize, Instant, Handshake)| {
             (*count, Reverse(*since), Reverse(oldest.serial))
         };
-        oldest.max_by_key(key).map(|(.., oldest)| oldest)
+        late.max_by_key(key).map(|(count, _, oldest)| (count, oldest))
+    }
+
+    /// Returns the handshake that makes room for another one of the same source.
+    fn late_of(&self, source: Source, now: Instant) -> Option<Handshake> {
+        self.late(self.sources.get(&source)?, now).map(|(oldest, _)| oldest)
+    }
+
+    /// Returns the oldest handshake of a source if it has taken long.
+    fn late(&self, connections: &Connections, now: Instant) -> Option<(Handshake, Instant)> {
+        let (oldest, since) = *connections.running.front()?;
+        let is_late = now.saturating_duration_since(since) >= self.limits.patience;
+        is_late.then_some((oldest, since))
     }
 
     /// Returns the last connection of the source of which most connections wait.
@@ -175,17 +186,20 @@ impl Handshakes {
         self.running += 1;
     }
 
-    fn remove(&mut self, handshake: Handshake) {
-        let Some(connections) = self.sources.get_mut(&handshake.source) else { return };
+    /// Returns whether the connection was there.
+    fn remove(&mut self, handshake: Handshake) -> bool {
+        let Some(connections) = self.sources.get_mut(&handshake.source) else { return false };
         let Connections { running, waiting } = connections;
         let (had_running, had_waiting) = (running.len(), waiting.len());
         running.retain(|(other, _)| *other != handshake);
         waiting.retain(|other| *other != handshake);
-        self.running -= had_running - running.len();
-        self.waiting -= had_waiting - waiting.len();
+        let (ended, left) = (had_running - running.len(), had_waiting - waiting.len());
+        self.running -= ended;
+        self.waiting -= left;
         if running.is_empty() && waiting.is_empty() {
             self.sources.remove(&handshake.source);
         }
+        ended + left > 0
     }
 }
 

@@ -142,21 +142,33 @@ impl JoinEndpoint {
         if request.method() != Method::POST || request.uri().path() != JOIN_PATH {
             return Err(Refused::WrongPath);
         }
-        self.count(client).map_err(Refused::TooMany)?;
-        let body = Limited::new(request.into_body(), MAX_JOIN_BYTES).collect().await;
-        let body = body.map_err(|_| Refused::Malformed)?.to_bytes();
-        let request: JoinRequest = serde_json::from_slice(&body).map_err(|_| Refused::Malformed)?;
-        let grant = self.decide(&request, client)?;
+        let (request, grant) = match self.verify(request.into_body(), client).await {
+            Ok(verified) => verified,
+            Err(refused) => {
+                self.count_failure(client).map_err(Refused::TooMany)?;
+                return Err(refused);
+            }
+        };
         self.limits.lock().tunnel(grant.identity.tunnel, Instant::now()).map_err(Refused::TooMany)?;
         let certificate = self.sign(&request, grant.identity)?;
         self.report(grant, client);
         Ok(certificate)
     }
 
-    /// Counts a request before anything about it is known.
-    fn count(&self, client: &Client) -> Result<(), TooMany> {
+    /// Reads a request and verifies its token or certificate.
+    async fn verify(&self, body: Incoming, client: &Client) -> Result<(JoinRequest, Grant), Refused> {
+        let body = Limited::new(body, MAX_JOIN_BYTES).collect().await;
+        let body = body.map_err(|_| Refused::Malformed)?.to_bytes();
+        let request: JoinRequest = serde_json::from_slice(&body).map_err(|_| Refused::Malformed)?;
+        let grant = self.decide(&request, client)?;
+        Ok((request, grant))
+    }
+
+    /// Counts a request that is refused. The others count only for their tunnel: anyone can send invalid ones, and must not keep
+    /// agents out.
+    fn count_failure(&self, client: &Client) -> Result<(), TooMany> {
         let (mut limits, now) = (self.limits.lock(), Instant::now());
-        if client.certificate.is_some() { limits.certified_request(now) } else { limits.request(now) }
+        if client.certificate.is_some() { limits.certified_failure(now) } else { limits.failure(now) }
     }
 
     fn decide(&self, request: &JoinRequest, client: &Client) -> Result<Grant, JoinError> {

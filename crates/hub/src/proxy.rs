@@ -26,8 +26,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open connections of clients. Further connections wait.
 const MAX_CONNECTIONS: usize = 16_384;
-/// The connection of a client whose machine is gone ends after 2 minutes. Otherwise it would keep its stream for ever: the
-/// hub cannot know whether a client that sends nothing is alive.
+/// An idle connection of a client whose machine is gone ends after 2 minutes. Otherwise it would keep its stream for ever: the
+/// hub cannot know whether a client that sends nothing is alive. If there is data that the client has not acknowledged, the
+/// kernel ends the connection, after about 15 minutes (`tcp_retries2`). `TCP_USER_TIMEOUT` would be sooner, but also ends
+/// connections of clients that are alive and read nothing for that time.
 const KEEP_ALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_mins(1))
     .with_interval(Duration::from_secs(15))

@@ -230,29 +230,38 @@ async fn old_connections_stay_until_there_is_a_new_one() {
     // The connection is still there to fix the mistake.
     let unreachable = HubEndpoint { token: first.endpoint(3).token, ..unreachable };
     old.send_config(&HubList { hubs: vec![unreachable, second.endpoint(3)] }).await.unwrap();
-    echo(&second.connected().await.connection).await;
+    let new = second.connected().await.connection;
+    echo(&new).await;
+    // The list names the installation of the first hub, which cannot be reached in another way.
+    echo(&old).await;
+    new.send_config(&HubList { hubs: vec![second.endpoint(4)] }).await.unwrap();
     timeout(LIMIT, old.closed()).await.expect("the agent stays at a hub that is no longer in the list");
 }
 
 #[tokio::test]
 async fn the_hubs_of_the_file_are_tried_again() {
     let (site, tunnel) = (Site::start().await, TunnelId::random().unwrap());
-    let hub = TestHub::start(tunnel).await;
+    let (hub, foreign) = (TestHub::start(tunnel).await, TestHub::start(tunnel).await);
     let config = site.config(tunnel, vec![hub.endpoint(1)]);
     let agent = RunningAgent::start(config.clone());
     let old = hub.connected().await.connection;
-    // A hub that was stolen has sent its agents to an address that is gone now.
+    // A hub that was stolen has sent its agents to an address that is gone now, and to another installation. It has also
+    // listed the address of the real hub, with an authority that this one does not have.
     let gone = HubEndpoint { address: "127.0.0.1:1".to_owned(), ..hub.endpoint(2) };
-    old.send_config(&HubList { hubs: vec![gone] }).await.unwrap();
+    let hidden = HubEndpoint { address: hub.address.to_string(), ..foreign.endpoint(2) };
+    old.send_config(&HubList { hubs: vec![gone, hidden, foreign.endpoint(2)] }).await.unwrap();
+    echo(&foreign.connected().await.connection).await;
     agent.stop().await;
 
     let mut settings = Settings::new(config).unwrap();
     assert_eq!(settings.config.hubs[0].address, "127.0.0.1:1", "the stored list is newer");
     settings.fallback_after = Duration::from_millis(100);
     let _agent = RunningAgent::start_with(settings);
+    let elsewhere = foreign.connected().await.connection;
     let new = hub.connected().await.connection;
     echo(&new).await;
     new.send_config(&HubList { hubs: vec![hub.endpoint(3)] }).await.unwrap();
+    timeout(LIMIT, elsewhere.closed()).await.expect("the agent stays at a hub that is no longer in the list");
     echo(&new).await;
 }
 

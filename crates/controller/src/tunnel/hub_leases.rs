@@ -17,6 +17,9 @@ use crate::locks::Mutex;
 /// How long the Lease counts that was read.
 const FRESH: Duration = Duration::from_secs(10);
 
+/// Limit of reading the Lease.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// When each replica was alive last, by its own clock. `None` if that is unknown.
 type Renewals = Option<BTreeMap<String, Timestamp>>;
 
@@ -62,13 +65,25 @@ impl HubLeases {
         read
     }
 
-    /// Reads the Lease. If it does not exist, somebody has deleted it: hubs that are alive create it again.
+    /// Reads the Lease. If it does not exist, no replica is in it: those that are alive create it again within seconds.
     async fn request(&self) -> Renewals {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        match api.get_opt(HUBS_LEASE).await {
-            Ok(lease) => Some(renewals_in(&lease?.metadata.annotations.unwrap_or_default())),
-            Err(error) => {
+        match tokio::time::timeout(READ_TIMEOUT, api.get_opt(HUBS_LEASE)).await {
+            Ok(Ok(lease)) => {
+                let annotations = lease.and_then(|lease| lease.metadata.annotations);
+                Some(renewals_in(&annotations.unwrap_or_default()))
+            }
+            Ok(Err(error)) => {
                 tracing::debug!(lease = HUBS_LEASE, %error, "cannot read the Lease of the hubs");
+                None
+            }
+            Err(_) => {
+                let seconds = READ_TIMEOUT.as_secs();
+                tracing::debug!(
+                    lease = HUBS_LEASE,
+                    seconds,
+                    "no response to a read of the Lease of the hubs"
+                );
                 None
             }
         }

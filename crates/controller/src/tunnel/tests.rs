@@ -300,6 +300,20 @@ async fn a_cluster_that_is_deleted_or_paused_keeps_its_tunnel() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn without_a_lease_no_replica_is_alive() {
+    let mut world = World::new();
+    world.put_kubeconfig(DIRECT);
+    world.settle().await;
+    world.change_tunnel(|tunnel| tunnel["status"]["agents"] = json!([agent("hub-1")]));
+    world.settle().await;
+    assert_eq!(world.reason("Connected"), "Connected", "it gets time to create the Lease");
+    tokio::time::advance(LEASE_CHECK).await;
+    world.settle().await;
+    assert!(world.tunnel().unwrap().status.unwrap().agents.is_empty());
+    assert_eq!(world.reason("Connected"), "NotConnected");
+}
+
 /// The clock of the replica is years behind, which does not matter.
 #[tokio::test(start_paused = true)]
 async fn entries_of_a_replica_that_died_are_removed() {

@@ -148,7 +148,8 @@ fn last_seen(
     let agents: Vec<_> = tunnel.status.iter().flat_map(|status| &status.agents).collect();
     let of_dead = agents.iter().filter_map(|agent| dead_hubs.get(&agent.hub)?.as_ref().copied()).max();
     let was_connected = is_true(&before.conditions, CONNECTED) || !agents.is_empty();
-    was_connected.then(|| of_dead.unwrap_or(now))
+    // The clock of the replica may be ahead.
+    was_connected.then(|| of_dead.map_or(now, |at| at.min(now)))
 }
 
 fn joined(tunnel: &ClusterTunnel, joined_epoch: Option<u32>) -> NewCondition {

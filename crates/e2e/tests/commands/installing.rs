@@ -310,6 +310,7 @@ async fn the_values_schema_rejects_invalid_values() {
         ("networkPolicy.refuse={none}", "/networkPolicy/refuse/0"),
         ("tunnel.enabled=true", "/tunnel"),
         ("tunnel.hubAddresses={hub.example}", "/tunnel/hubAddresses/0"),
+        ("tunnel.hubAddresses={hub:1,hub:2,hub:3,hub:4,hub:5}", "/tunnel/hubAddresses"),
         ("tunnel.service.type=ExternalName", "/tunnel/service/type"),
         ("tunnel.service.externalTrafficPolicy=Remote", "/tunnel/service/externalTrafficPolicy"),
         ("tunnel.bufferLimit=0", "/tunnel/bufferLimit"),

@@ -147,7 +147,8 @@ async fn a_sync_suspends_itself_during_a_move_and_is_resumed() {
     clusterctl.set_paused(client, "blue", true).await.unwrap();
     assert!(clusterctl.delete(&ObjectId::new(CAPI, "Cluster", "blue")).await.unwrap());
     world.wait("Moving", "Moving", None).await;
-    world.push(&[("clusters/b.yaml", cluster("blue")), ("clusters/a.yaml", map("a", "one"))]).await;
+    let files = [("clusters/b.yaml", cluster("blue")), ("clusters/a.yaml", map("a", "one"))];
+    let revision = world.push(&files).await;
     tokio::time::sleep(REACTION_TIME).await;
     assert!(!world.cluster_exists("blue").await && world.value("a").await.is_none(), "nothing is written");
 
@@ -160,6 +161,7 @@ async fn a_sync_suspends_itself_during_a_move_and_is_resumed() {
     let output = output.await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     world.wait("Moving", "NotMoving", None).await;
+    world.wait("Ready", "Applied", Some(&revision)).await;
     assert!(world.cluster_exists("blue").await && world.value("a").await.is_some());
 }
 

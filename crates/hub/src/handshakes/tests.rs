@@ -161,6 +161,35 @@ fn no_source_loses_a_handshake_to_one_with_as_many() {
 }
 
 #[test]
+fn many_sources_that_wait_get_in_one_after_another() {
+    let mut port = Port::new(LIMITS);
+    let [first, second, third] = port.fill();
+    let agents: Vec<_> = (10..30).flat_map(|source| port.arrive(source, 1)).collect();
+    port.pass(LIMITS.patience);
+    assert_eq!(port.running, agents[..16]);
+    assert_eq!(port.dropped.len(), 16);
+    assert_eq!(
+        port.dropped[..5],
+        first[..5],
+        "those of the source with the most, until it has no more than others"
+    );
+    assert_eq!(port.dropped[5..7], [second[0], third[0]]);
+}
+
+#[test]
+fn a_connection_that_was_dropped_makes_no_room_when_it_ends() {
+    let mut port = Port::new(LIMITS);
+    let gone = port.arrive(9, 1);
+    port.end(gone[0]);
+    port.fill();
+    let agents = port.arrive(9, 1);
+    port.now += LIMITS.patience;
+    assert_eq!(port.handshakes.end(gone[0], port.now), []);
+    port.pass(Duration::ZERO);
+    assert!(port.is_running(&agents));
+}
+
+#[test]
 fn too_many_waiting_connections_are_refused_to_the_source_with_the_most() {
     let mut port = Port::new(HandshakeLimits { waiting: 10, ..LIMITS });
     port.fill();

@@ -7,8 +7,9 @@ use std::{
 
 use chandler_tunnel::TunnelId;
 
-/// Joins per second of all tunnels together, including those with an invalid token.
-const OVERALL: Limit = Limit { burst: 10, interval: Duration::from_millis(100) };
+/// Refused requests per second. Beyond them, clients do not learn why. Requests with a valid token or certificate do not count:
+/// otherwise anyone could keep all agents out.
+const FAILURES: Limit = Limit { burst: 10, interval: Duration::from_millis(100) };
 /// Joins per minute of one tunnel. They count only after the token or certificate is verified: otherwise anyone could
 /// keep the agents of a tunnel out.
 const PER_TUNNEL: Limit = Limit { burst: 5, interval: Duration::from_secs(12) };
@@ -47,9 +48,9 @@ impl Usage {
 
 /// Counts the joins.
 pub struct JoinLimits {
-    overall: Usage,
-    /// Like `overall`, for clients with a certificate: those without one must not keep agents from renewing theirs.
-    certified: Usage,
+    failures: Usage,
+    /// Like `failures`, of clients with a certificate that TLS has verified: they learn why they are refused.
+    certified_failures: Usage,
     tunnels: HashMap<TunnelId, Usage>,
     refusals: HashMap<TunnelId, Usage>,
 }
@@ -57,17 +58,17 @@ pub struct JoinLimits {
 impl JoinLimits {
     pub fn new(now: Instant) -> Self {
         let (tunnels, refusals) = (HashMap::new(), HashMap::new());
-        Self { overall: Usage(now), certified: Usage(now), tunnels, refusals }
+        Self { failures: Usage(now), certified_failures: Usage(now), tunnels, refusals }
     }
 
-    /// Counts a request before anything about it is known.
-    pub fn request(&mut self, now: Instant) -> Result<(), TooMany> {
-        self.overall.take(OVERALL, now)
+    /// Counts a refused request.
+    pub fn failure(&mut self, now: Instant) -> Result<(), TooMany> {
+        self.failures.take(FAILURES, now)
     }
 
-    /// Counts a request of a client with a certificate that TLS has verified.
-    pub fn certified_request(&mut self, now: Instant) -> Result<(), TooMany> {
-        self.certified.take(OVERALL, now)
+    /// Counts a refused request of a client with a certificate that TLS has verified.
+    pub fn certified_failure(&mut self, now: Instant) -> Result<(), TooMany> {
+        self.certified_failures.take(FAILURES, now)
     }
 
     /// Returns whether a refused join of a tunnel is reported.
@@ -92,18 +93,18 @@ mod tests {
     }
 
     #[test]
-    fn ten_requests_per_second_overall() {
+    fn ten_refused_requests_per_second() {
         let start = Instant::now();
         let mut limits = JoinLimits::new(start);
         for request in 0..10 {
-            assert_eq!(limits.request(start), Ok(()), "request {request}");
+            assert_eq!(limits.failure(start), Ok(()), "request {request}");
         }
-        let refused = limits.request(start).unwrap_err();
+        let refused = limits.failure(start).unwrap_err();
         assert_eq!(refused.retry_after, Duration::from_millis(100));
-        assert_eq!(limits.request(start + refused.retry_after), Ok(()));
-        assert!(limits.request(start + refused.retry_after).is_err());
+        assert_eq!(limits.failure(start + refused.retry_after), Ok(()));
+        assert!(limits.failure(start + refused.retry_after).is_err());
         let later = start + Duration::from_secs(5);
-        let accepted = (0..100).filter(|_| limits.request(later).is_ok()).count();
+        let accepted = (0..100).filter(|_| limits.failure(later).is_ok()).count();
         assert_eq!(accepted, 10, "unused requests do not add up");
     }
 
@@ -111,9 +112,10 @@ mod tests {
     fn clients_without_a_certificate_do_not_limit_those_with_one() {
         let start = Instant::now();
         let mut limits = JoinLimits::new(start);
-        while limits.request(start).is_ok() {}
-        let accepted = (0..100).filter(|_| limits.certified_request(start).is_ok()).count();
+        while limits.failure(start).is_ok() {}
+        let accepted = (0..100).filter(|_| limits.certified_failure(start).is_ok()).count();
         assert_eq!(accepted, 10);
+        assert_eq!(limits.tunnel(id('a'), start), Ok(()), "nor agents that join");
     }
 
     #[test]

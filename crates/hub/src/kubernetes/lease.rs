@@ -4,7 +4,10 @@
 //! All replicas share one Lease, in which each owns an annotation. The names of Pods are not known before, so a Role could not
 //! restrict the hub to Leases with these names, and would let it change the Lease of the leader election.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
 
 use chandler_api::tunnel::{HUB_FIELD_MANAGER_PREFIX, HUB_RENEWAL_PREFIX, HUBS_LEASE};
 use jiff::Timestamp;
@@ -36,10 +39,13 @@ impl ReplicaLease {
 
     /// Renews the Lease until the future is dropped.
     pub async fn run(self) {
+        let mut others = Others::default();
         loop {
-            let pause = match self.renew().await {
+            let pause = match self.renew(&mut others).await {
                 Ok(()) => RENEW_INTERVAL,
                 Err(error) => {
+                    // The others may fail to renew theirs for the same reason.
+                    others = Others::default();
                     tracing::warn!(lease = HUBS_LEASE, error, "cannot renew the Lease of the hubs; retrying");
                     RETRY
                 }
@@ -55,10 +61,9 @@ impl ReplicaLease {
         }
     }
 
-    async fn renew(&self) -> Result<(), String> {
-        let now = Timestamp::now();
-        let lease = self.apply(Some(now)).await?;
-        let forgotten = forgotten(&lease.metadata.annotations.unwrap_or_default(), now);
+    async fn renew(&self, others: &mut Others) -> Result<(), String> {
+        let lease = self.apply(Some(Timestamp::now())).await?;
+        let forgotten = others.forgotten(&lease.metadata.annotations.unwrap_or_default(), Instant::now());
         if forgotten.is_empty() {
             return Ok(());
         }
@@ -93,14 +98,28 @@ impl ReplicaLease {
     }
 }
 
-/// Returns the annotations of replicas that were killed long ago.
-fn forgotten(annotations: &BTreeMap<String, String>, now: Timestamp) -> Vec<String> {
-    let is_old = |value: &str| {
-        let renewed: Timestamp = value.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        Duration::try_from(now.duration_since(renewed)).is_ok_and(|age| age > FORGET_AFTER)
-    };
-    let of_hubs = annotations.iter().filter(|(key, _)| key.starts_with(HUB_RENEWAL_PREFIX));
-    of_hubs.filter(|(_, value)| is_old(value)).map(|(key, _)| key.clone()).collect()
+/// The annotations of replicas, each with its value and the time since when it has this value. Only the clock of this process
+/// counts: the clocks of two machines may differ.
+#[derive(Debug, Default)]
+struct Others(HashMap<String, (String, Instant)>);
+
+impl Others {
+    /// Takes note of the annotations that were read now. Returns those of replicas that were killed long ago.
+    fn forgotten(&mut self, annotations: &BTreeMap<String, String>, now: Instant) -> Vec<String> {
+        self.0.retain(|key, _| annotations.contains_key(key));
+        let mut forgotten = Vec::new();
+        for (key, value) in annotations.iter().filter(|(key, _)| key.starts_with(HUB_RENEWAL_PREFIX)) {
+            let (known, since) = self.0.entry(key.clone()).or_insert_with(|| (value.clone(), now));
+            if known != value {
+                known.clone_from(value);
+                *since = now;
+            }
+            if now.saturating_duration_since(*since) >= FORGET_AFTER {
+                forgotten.push(key.clone());
+            }
+        }
+        forgotten
+    }
 }
 
 #[cfg(test)]
@@ -108,18 +127,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_replicas_that_were_killed_long_ago_are_forgotten() {
-        let now: Timestamp = "2027-01-15T08:00:00Z".parse().unwrap();
-        let rows = [
-            ("hub.chandler.dev/alive", "2027-01-15T07:59:55Z", false),
-            ("hub.chandler.dev/ahead", "2027-01-15T08:10:00Z", false),
-            ("hub.chandler.dev/killed", "2027-01-15T07:10:00Z", false),
-            ("hub.chandler.dev/broken", "yesterday", true),
-            ("hub.chandler.dev/long-ago", "2027-01-15T06:59:59Z", true),
-            ("example.com/other", "2020-01-01T00:00:00Z", false),
+    fn only_replicas_that_are_unchanged_for_an_hour_are_forgotten() {
+        type Values = &'static [(u64, &'static str)];
+        let start = Instant::now();
+        // The values of an annotation after so many minutes, and whether it is forgotten after the last one.
+        let rows: [(&str, Values, bool); 6] = [
+            ("hub.chandler.dev/killed", &[(0, "2027-01-15T08:00:00Z"), (60, "2027-01-15T08:00:00Z")], true),
+            ("hub.chandler.dev/new", &[(60, "2027-01-15T08:00:00Z")], false),
+            // Years ago, or ahead: the clock of the replica does not matter.
+            ("hub.chandler.dev/behind", &[(0, "2020-01-01T00:00:00Z"), (59, "2020-01-01T00:00:00Z")], false),
+            ("hub.chandler.dev/ahead", &[(0, "2040-01-01T00:00:00Z"), (60, "2040-01-01T00:00:00Z")], true),
+            ("hub.chandler.dev/alive", &[(0, "2020-01-01T00:00:00Z"), (60, "2020-01-01T00:00:10Z")], false),
+            ("example.com/other", &[(0, "2020-01-01T00:00:00Z"), (60, "2020-01-01T00:00:00Z")], false),
         ];
-        let annotations = rows.map(|(key, value, _)| (key.to_owned(), value.to_owned())).into();
-        let expected: Vec<_> = rows.iter().filter(|(.., old)| *old).map(|(key, ..)| *key).collect();
-        assert_eq!(forgotten(&annotations, now), expected);
+        for (key, values, expected) in rows {
+            let (mut others, mut last) = (Others::default(), Vec::new());
+            for (minute, value) in values {
+                let annotations = [(key.to_owned(), (*value).to_owned())].into();
+                last = others.forgotten(&annotations, start + Duration::from_mins(*minute));
+            }
+            assert_eq!(last == [key], expected, "{key}");
+        }
+        let mut others = Others::default();
+        let annotations = [("hub.chandler.dev/gone".to_owned(), String::new())].into();
+        others.forgotten(&annotations, start);
+        others.forgotten(&BTreeMap::new(), start);
+        assert!(others.0.is_empty(), "removed annotations are not kept");
     }
 }

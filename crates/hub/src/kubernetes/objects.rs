@@ -99,6 +99,11 @@ impl Objects {
         self.listed.then(|| self.build())
     }
 
+    /// Returns whether the objects are known.
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
     /// Returns the object that serves a tunnel.
     pub fn of(&self, tunnel: TunnelKey) -> Option<&KnownTunnel> {
         let entry = self.served.owned(tunnel)?;

@@ -70,6 +70,19 @@ impl State {
         }
         desired != observed
     }
+
+    /// Forgets a tunnel without an object. If the objects are not listed yet, a join is kept.
+    fn forget(&mut self, tunnel: TunnelKey, is_listed: bool) {
+        let is_over = |status: &OwnStatus| status.agents.is_empty() && (is_listed || status.join.is_none());
+        if self.desired.get(&tunnel).is_some_and(is_over) {
+            self.desired.remove(&tunnel);
+        }
+    }
+
+    /// Forgets tunnels whose objects are deleted. One with agents is forgotten when they are disconnected.
+    fn forget_deleted(&mut self, is_served: impl Fn(TunnelKey) -> bool) {
+        self.desired.retain(|tunnel, status| !status.agents.is_empty() || is_served(*tunnel));
+    }
 }
 
 impl StatusWriter {
@@ -104,6 +117,11 @@ impl StatusWriter {
             state.pending.insert(tunnel);
             self.0.wake.notify_one();
         }
+    }
+
+    /// Forgets what this replica knows about tunnels whose objects are deleted.
+    pub fn forget_deleted(&self, objects: &Objects) {
+        self.0.state.lock().forget_deleted(|tunnel| objects.of(tunnel).is_some());
     }
 
     /// Writes until the future is dropped.
@@ -146,13 +164,14 @@ impl StatusWriter {
     }
 
     async fn apply(&self, tunnel: TunnelKey) -> Result<(), String> {
-        let entry = self.0.objects.lock().of(tunnel).map(|known| known.entry.clone());
+        let (entry, is_listed) = {
+            let objects = self.0.objects.lock();
+            (objects.of(tunnel).map(|known| known.entry.clone()), objects.is_listed())
+        };
         let desired = self.0.state.lock().desired.get(&tunnel).cloned().unwrap_or_default();
         let Some(entry) = entry else {
             // The object is deleted, or not listed yet: then `observed` is called for it later.
-            if desired == OwnStatus::default() {
-                self.0.state.lock().desired.remove(&tunnel);
-            }
+            self.0.state.lock().forget(tunnel, is_listed);
             return Ok(());
         };
         let api: Api<ClusterTunnel> = Api::namespaced(self.0.client.clone(), &entry.namespace);
@@ -267,5 +286,22 @@ mod tests {
         assert!(state.adopt(tunnel, &OwnStatus::default()), "a move has lost the join");
         state.desired.insert(tunnel, connected.clone());
         assert!(!state.adopt(tunnel, &connected));
+        // The object is deleted.
+        state.forget_deleted(|_| false);
+        assert!(state.desired.contains_key(&tunnel), "its agents are still connected");
+        state.desired.insert(tunnel, joined);
+        state.forget_deleted(|served| served == tunnel);
+        state.forget(tunnel, false);
+        assert!(state.desired.contains_key(&tunnel), "it is served, or not listed yet");
+        let joined = state.desired.clone();
+        state.forget_deleted(|_| false);
+        assert!(state.desired.is_empty());
+        // The agents were disconnected only afterwards.
+        state.desired = joined;
+        state.forget(tunnel, true);
+        assert!(state.desired.is_empty());
+        state.desired.insert(tunnel, connected);
+        state.forget(tunnel, true);
+        assert!(state.desired.contains_key(&tunnel), "its agents are still connected");
     }
 }

@@ -60,6 +60,7 @@ fn handle(
         }
         Event::InitDone => {
             let directory = objects.end_list();
+            status.forget_deleted(objects);
             for (tunnel, observed) in objects.observed() {
                 status.observed(tunnel, observed);
             }
@@ -73,7 +74,11 @@ fn handle(
             }
             directory
         }
-        Event::Delete(object) => objects.delete(object.namespace().unwrap_or_default(), object.name_any()),
+        Event::Delete(object) => {
+            let directory = objects.delete(object.namespace().unwrap_or_default(), object.name_any());
+            status.forget_deleted(objects);
+            directory
+        }
     }
 }
 
