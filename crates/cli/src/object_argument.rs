@@ -61,7 +61,7 @@ pub struct Selection {
 /// An object as structured output shows it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Changed<'a> {
+struct ObjectOutput<'a> {
     #[serde(flatten)]
     object: &'a ObjectName,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ impl Selection {
     /// Prints the objects in the structured format that the user has chosen, or as text.
     pub fn print(&self, changes: &[Change], text: impl FnOnce() -> String) -> Result<()> {
         let text = match self.output {
-            Some(format) => format.text(&changes.iter().map(Changed::new).collect::<Vec<_>>())?,
+            Some(format) => format.text(&changes.iter().map(ObjectOutput::new).collect::<Vec<_>>())?,
             None => text(),
         };
         print!("{text}");
@@ -114,7 +114,7 @@ impl Selection {
     }
 }
 
-impl<'a> Changed<'a> {
+impl<'a> ObjectOutput<'a> {
     fn new(change: &'a Change) -> Self {
         let Change { object, cluster, patch } = change;
         Self { object, cluster: cluster.as_deref(), changed: patch.is_some() }

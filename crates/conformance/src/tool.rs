@@ -46,6 +46,8 @@ pub struct Ended {
     pub end: End,
     /// Whether the result says that nothing was changed.
     pub unchanged: bool,
+    /// The fields that the result says were left to other field managers.
+    pub ignored_fields: Vec<String>,
 }
 
 /// A running operation.
@@ -56,6 +58,7 @@ pub struct Running {
     steps: Vec<Step>,
     end: Option<End>,
     unchanged: bool,
+    ignored_fields: Vec<String>,
     // The process runs at least as long as this exists.
     guard: ProcessGuard,
 }
@@ -167,7 +170,8 @@ impl Tool {
 
 impl Running {
     fn new(method: &'static str, stream: Streaming<OperationEvent>, guard: ProcessGuard) -> Self {
-        Self { stream, method, steps: Vec::new(), end: None, unchanged: false, guard }
+        let (steps, ignored_fields) = (Vec::new(), Vec::new());
+        Self { stream, method, steps, end: None, unchanged: false, ignored_fields, guard }
     }
 
     /// Returns the ID of the process that runs it.
@@ -200,7 +204,8 @@ impl Running {
         let after = self.stream.message().await.map_err(|status| call_error(self.method, status))?;
         ensure!(after.is_none(), "{} sent an event after its result: {after:?}", self.method);
         let end = self.end.ok_or_else(|| empty(self.method))?;
-        Ok(Ended { steps: self.steps, end, unchanged: self.unchanged })
+        let Self { steps, unchanged, ignored_fields, .. } = self;
+        Ok(Ended { steps, end, unchanged, ignored_fields })
     }
 
     /// Returns when the stream is interrupted because the process was killed.
@@ -232,6 +237,7 @@ impl Running {
             operation_event::Event::Failure(failure) => Some(End::Failure(Box::new(failure))),
             operation_event::Event::Result(result) => {
                 self.unchanged = result.unchanged;
+                self.ignored_fields = result.ignored_fields;
                 match result.outcome {
                     Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
                     Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),

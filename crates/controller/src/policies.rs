@@ -41,7 +41,7 @@ impl Policies {
     /// Returns what the policy of a placement means for its releases.
     pub fn of<P: PlacementKind>(&self, placement: &P) -> PolicyState {
         let namespace = placement.meta().namespace.as_deref().unwrap_or_default();
-        self.state(namespace, placement.policy().as_ref(), &placement.policy_overrides())
+        self.state(namespace, placement.policy().as_ref(), placement.policy_overrides())
     }
 
     /// Returns what the policy that a placement of `namespace` refers to means for a placement with these options.
@@ -49,7 +49,7 @@ impl Policies {
         &self,
         namespace: &str,
         reference: Option<&Reference>,
-        overrides: &PolicyOverrides,
+        overrides: PolicyOverrides,
     ) -> PolicyState {
         let Some(reference) = reference else { return PolicyState::None };
         let home = namespace_of(reference.scope, namespace, &self.platform);
@@ -100,7 +100,7 @@ mod tests {
         let (policies, PolicyWriters(mut writers)) = Policies::new(own.and_platform("platform"), "platform");
         let (namespace, platform) =
             (reference(ReferenceScope::Namespace), reference(ReferenceScope::Platform));
-        let state = |reference| policies.state("fleet", reference, &PolicyOverrides::default());
+        let state = |reference| policies.state("fleet", reference, PolicyOverrides::default());
         assert_eq!(state(None), PolicyState::None);
         let missing = |namespace: &str| PolicyState::Missing(format!("AddonPolicy {namespace}/careful"));
         assert_eq!(state(Some(&namespace)), missing("fleet"));

@@ -270,6 +270,9 @@ mod tests {
         assert_eq!(rolled_back("4"), None, "Helm copies labels to the next revision");
     }
 
+    /// Revisions by number, status and inputs; the number of the one that a rollback restores.
+    type RollbackRow<'a> = (&'a [(u32, &'a str, Option<char>)], Option<u32>);
+
     #[test]
     fn a_rollback_restores_the_last_deployed_revision_of_other_inputs() {
         let revisions = |rows: &[(u32, &str, Option<char>)]| {
@@ -283,7 +286,7 @@ mod tests {
             let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);
             target.map(|seen| seen.revision)
         };
-        let rows: [(&[(u32, &str, Option<char>)], Option<u32>); 9] = [
+        let rows: [RollbackRow<'_>; 9] = [
             (&[], None),
             (&[(1, "failed", Some('b'))], None),
             (&[(1, "deployed", Some('a'))], None),

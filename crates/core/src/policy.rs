@@ -109,7 +109,7 @@ impl PolicyState {
 /// Merges a policy with the options of a placement, which win. Also returns a text for users if they contradict each other.
 ///
 /// `skipCRDs` is only part of the text: [`Desired::with_policy`](crate::release::Desired::with_policy) lets it win.
-pub fn merge(spec: &AddonPolicySpec, options: &PolicyOverrides) -> (ReleasePolicy, Option<String>) {
+pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy, Option<String>) {
     let mut policy = ReleasePolicy {
         suspend: spec.suspend,
         remediation: spec.remediation,

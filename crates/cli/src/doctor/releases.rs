@@ -58,12 +58,17 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
         .as_ref()
         .is_some_and(|last| needs_user_action(Category::parse(&last.category)));
     match (release.state(), release.reason()) {
-        (State::Failed, Some(ReleaseReason::ReleaseCollision | ReleaseReason::InvalidSpec))
+        // Chandler cannot resolve the first two, and does not retry the others on its own.
+        (
+            State::Failed,
+            Some(
+                ReleaseReason::ReleaseCollision
+                | ReleaseReason::InvalidSpec
+                | ReleaseReason::RetriesExhausted
+                | ReleaseReason::RolledBack,
+            ),
+        )
         | (State::Waiting, Some(ReleaseReason::GetClusterFailed)) => {
-            Some(Finding::problem(CHECK, message, next_step))
-        }
-        // Chandler does not retry these on its own.
-        (State::Failed, Some(ReleaseReason::RetriesExhausted | ReleaseReason::RolledBack)) => {
             Some(Finding::problem(CHECK, message, next_step))
         }
         // The objects may recover.

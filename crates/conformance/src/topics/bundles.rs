@@ -313,8 +313,10 @@ async fn invalid(context: &Context) -> Result<(), CaseError> {
 
 async fn unchanged(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
-    let package =
-        context.pack_bundle(&[("a.yaml", definition(&group, &["one"])), ("b.yaml", thing(&group, "one"))])?;
+    let package = context.pack_bundle(&[
+        ("a.yaml", definition(&group, &["one"])),
+        ("b.yaml", thing(&group, "thing", "one")),
+    ])?;
     let deployed = context.apply(context.install("web", &package, json!({}))).await?;
     let version = |found: Option<CustomResourceDefinition>| found.and_then(|found| found.resource_version());
     let before = version(find_definition(context).await?);

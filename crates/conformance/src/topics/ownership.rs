@@ -47,7 +47,7 @@ pub const CASES: &[Case] = &[
         "ownership/ignored-fields",
         [ServerSideApply],
         ignored_fields,
-        "With IGNORE_FIELDS the fields of another field manager stay, and all other fields are applied."
+        "With IGNORE_FIELDS the fields of another field manager stay and are named, and all other fields are applied."
     ),
 ];
 
@@ -167,7 +167,16 @@ async fn ignored_fields(context: &Context) -> Result<(), CaseError> {
 
     for size in [2, 3] {
         let package = context.pack(&two(size)).await?;
-        context.apply(context.upgrade("web", &package, json!({"size": size})).with(ignore)).await?;
+        let request = context.upgrade("web", &package, json!({"size": size})).with(ignore);
+        let digest = request.input_digest.clone();
+        let ended = context.tool.apply(request).await?;
+        let named = &ended.ignored_fields;
+        for (field, kind) in [(".data.values", "ConfigMap"), (".spec.replicas", "Deployment")] {
+            let is_named = named.iter().any(|one| [field, kind, "web"].iter().all(|part| one.contains(part)));
+            ensure!(is_named, "{field} of {kind} web is not among the ignored fields {named:?}");
+        }
+        ensure!(!named.iter().any(|one| one.contains("by hand")), "a value is in {named:?}");
+        context.check_applied(ended, &digest).await?;
         ensure!(values_of(context).await? == "by hand", "a field of another manager was changed");
         let spec = context.get::<Deployment>("web").await?.spec.unwrap_or_default();
         let found = spec.template.spec.unwrap_or_default().containers.pop().unwrap_or_default().image;

@@ -48,6 +48,18 @@ pub const CASES: &[Case] = &[
         "Inputs that are deployed are not rolled back: CONFLICT."
     ),
     case!(
+        "rollback/other-client",
+        [Rollback],
+        other_client,
+        "A revision that another client has deployed meanwhile is not rolled back: CONFLICT."
+    ),
+    case!(
+        "rollback/foreign-object",
+        [Rollback],
+        foreign_object,
+        "A rollback does not delete an object that belongs to another release."
+    ),
+    case!(
         "rollback/unreached",
         [Rollback],
         unreached,
@@ -226,6 +238,33 @@ async fn not_failed(context: &Context) -> Result<(), CaseError> {
     let request = context.rollback("web", &old.input_digest, &new.input_digest);
     context.tool.rollback(request).await?.failure(FailureCategory::Conflict)?;
     context.agree(&new).await
+}
+
+async fn other_client(context: &Context) -> Result<(), CaseError> {
+    let failed = Failed::create(context, TestPackage::config()).await?;
+    let package = context.pack(&TestPackage::config()).await?;
+    // A revision without an input digest is that of another client.
+    let request =
+        ApplyRequest { input_digest: String::new(), ..context.upgrade("web", &package, json!({"size": 3})) };
+    let deployed = context.apply(request).await?;
+    context.tool.rollback(failed.rollback(context)).await?.failure(FailureCategory::Conflict)?;
+    context.agree(&deployed).await
+}
+
+async fn foreign_object(context: &Context) -> Result<(), CaseError> {
+    let failed = Failed::create(context, TestPackage::config()).await?;
+    let owner = json!({"meta.helm.sh/release-name": "other"});
+    context.patch::<ConfigMap>("extra", &json!({"metadata": {"annotations": owner}})).await?;
+    let state = context.tool.rollback(failed.rollback(context)).await?.state()?;
+    ensure!(
+        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
+        "after the rollback: {state:?}"
+    );
+    ensure!(
+        context.find::<ConfigMap>("extra").await?.is_some(),
+        "the rollback deleted an object of another release"
+    );
+    Ok(())
 }
 
 async fn unreached(context: &Context) -> Result<(), CaseError> {

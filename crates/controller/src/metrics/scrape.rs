@@ -53,16 +53,16 @@ pub struct ReleaseCounts {
 
 impl ReleaseCounts {
     pub fn of<R: ReleaseKind>(objects: &[Arc<R>]) -> Self {
-        let (mut states, mut failing, mut unhealthy) = (BTreeMap::new(), BTreeMap::new(), 0);
+        let (mut by_state, mut failing, mut unhealthy) = (BTreeMap::new(), BTreeMap::new(), 0);
         for object in objects {
-            *states.entry(State::of(&**object)).or_default() += 1;
+            *by_state.entry(State::of(&**object)).or_default() += 1;
             let Some(status) = object.status() else { continue };
             unhealthy += usize::from(is_unhealthy(status));
             if let Some(failure) = &status.last_failure {
                 *failing.entry(Category::parse(&failure.category)).or_default() += 1;
             }
         }
-        Self { kind: status::kind::<R>(), states, failing, unhealthy }
+        Self { kind: status::kind::<R>(), states: by_state, failing, unhealthy }
     }
 }
 

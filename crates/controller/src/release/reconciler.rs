@@ -188,7 +188,7 @@ where
         let (unmet, needed_by) = self.dependencies(desired, view);
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
-        self.rollback_to = self.rollback_target(desired, view, seen, inputs.as_ref());
+        self.rollback_to = Self::rollback_target(desired, view, seen, inputs.as_ref());
         let placement = &self.placement;
         let observed = Observed {
             deleting: self.deleting(),

@@ -59,7 +59,7 @@ pub fn release_health(
         let observation = state_of(object);
         match problem(object, &observation, deployed_at) {
             Some(problem) if ends_at(&problem).is_some_and(|end| end <= now) => {
-                problems.push((object, problem))
+                problems.push((object, problem));
             }
             Some(_) => is_in_grace_period = true,
             None if is_unknown(&observation) => unknown.push(object),

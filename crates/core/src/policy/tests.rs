@@ -20,7 +20,7 @@ fn release(annotation: &str, value: Option<&str>) -> HelmReleaseProxy {
 
 #[test]
 fn an_empty_policy_changes_nothing() {
-    let merged = merge(&AddonPolicySpec::default(), &PolicyOverrides::default());
+    let merged = merge(&AddonPolicySpec::default(), PolicyOverrides::default());
     assert_eq!(merged, (ReleasePolicy::default(), None));
     assert_eq!(PolicyState::None.effective(), ReleasePolicy::default());
     let missing = PolicyState::Missing("AddonPolicy fleet/x".to_owned());
@@ -44,7 +44,7 @@ fn every_field_of_a_policy_applies() {
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: Some(CrdsPolicy::CreateReplace),
     };
-    let (policy, conflict) = merge(&spec, &PolicyOverrides::default());
+    let (policy, conflict) = merge(&spec, PolicyOverrides::default());
     let expected = ReleasePolicy {
         suspend: true,
         remediation: Some(remediation),
@@ -63,7 +63,7 @@ fn every_field_of_a_policy_applies() {
 fn a_missing_policy_changes_neither_health_nor_what_happens_with_the_cluster() {
     use OnClusterDelete::{Skip, Uninstall};
     let known = |on_cluster_delete, health| {
-        let policy = ReleasePolicy { on_cluster_delete, health, ..ReleasePolicy::default() };
+        let policy = ReleasePolicy { health, on_cluster_delete, ..ReleasePolicy::default() };
         PolicyState::Known { policy, conflict: None }
     };
     let missing = || PolicyState::Missing("AddonPolicy fleet/x".to_owned());
@@ -136,7 +136,7 @@ fn options_of_the_placement_win() {
         ),
     ];
     for (spec, options, expected, text) in rows {
-        let (policy, conflict) = merge(&spec, &options);
+        let (policy, conflict) = merge(&spec, options);
         assert_eq!(policy, expected, "{spec:?} {options:?}");
         match (&conflict, text) {
             (Some(conflict), Some(text)) => assert!(conflict.contains(text), "{conflict}"),
@@ -186,9 +186,12 @@ fn only_the_value_true_counts() {
     }
 }
 
+/// Placements with what they depend on; the cycle through `a`.
+type CycleRow<'a> = (&'a [(&'a str, &'a [&'a str])], Option<&'a str>);
+
 #[test]
 fn cycles_through_a_placement_are_found() {
-    let rows: [(&[(&str, &[&str])], Option<&str>); 8] = [
+    let rows: [CycleRow<'_>; 8] = [
         (&[], None),
         (&[("a", &["b"]), ("b", &["c"])], None),
         (&[("a", &["a"])], Some("a a")),

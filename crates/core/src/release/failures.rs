@@ -119,6 +119,9 @@ mod tests {
         (last.count, past.attempts, past.attempted)
     }
 
+    /// Failures by key, the time of `chandler retry`; count, attempts and the attempted key.
+    type Row<'a> = (&'a [(&'a str, Category)], Option<i64>, (u32, u32, &'a str));
+
     #[test]
     fn only_failures_of_the_release_itself_are_attempts() {
         use Category::{Internal, NotReady, Rejected, SourceUnavailable, Timeout, Unreachable};
@@ -126,7 +129,7 @@ mod tests {
         const B: &str = "3-bbbb";
         const RESOLVE: &str = "generation-3";
         const ROLLBACK: &str = "rollback-3-aaaa";
-        let rows: [(&[(&str, Category)], Option<i64>, (u32, u32, &str)); 11] = [
+        let rows: [Row<'_>; 11] = [
             (&[(A, NotReady)], None, (1, 1, A)),
             (&[(A, NotReady), (A, Rejected)], None, (2, 2, A)),
             (&[(A, NotReady), (A, Timeout), (A, Internal)], None, (3, 1, A)),

@@ -95,9 +95,12 @@ mod tests {
         kinds(names).into_iter().collect()
     }
 
+    /// Watched kinds, used kinds; those whose watch opens, those whose watch ends.
+    type Row<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+
     #[test]
     fn watches_follow_the_kinds_in_use() {
-        let rows: [(&[&str], &[&str], &[&str], &[&str]); 5] = [
+        let rows: [Row<'_>; 5] = [
             (&[], &[], &[], &[]),
             (&[], &["DaemonSet", "Deployment"], &["DaemonSet", "Deployment"], &[]),
             (&["Deployment"], &["Deployment"], &[], &[]),

@@ -4,6 +4,7 @@ use chandler_tool::generated::tool::{
     ApplyOptions, ApplyRequest, CrdPolicy, FailureCategory, ReleaseState, ReleaseStatus,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 
 use crate::{
     Case, CaseError,
@@ -50,6 +51,24 @@ pub const CASES: &[Case] = &[
         [HelmRecords, Crds, Rollback],
         rolled_back,
         "A rollback leaves a CRD in the templates unchanged if the older one has fewer fields."
+    ),
+    case!(
+        "helm/crds/rolled-back-new",
+        [HelmRecords, Crds, Rollback],
+        rolled_back_new,
+        "A rollback keeps a CRD in the templates that the failed upgrade has created."
+    ),
+    case!(
+        "helm/crds/limits",
+        [HelmRecords, Crds],
+        limits,
+        "A CRD with tighter limits of values replaces the other one."
+    ),
+    case!(
+        "helm/crds/removed",
+        [HelmRecords, Crds],
+        removed,
+        "A CRD that is no longer in the templates is not deleted: REJECTED, unless it is kept or deleting it is allowed."
     ),
 ];
 
@@ -183,13 +202,15 @@ async fn unsafe_template(context: &Context) -> Result<(), CaseError> {
     Ok(())
 }
 
+/// An object that the API server rejects.
+const WRONG: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: -1}]}\n";
+
 async fn rolled_back(context: &Context) -> Result<(), CaseError> {
     let group = group(context);
     let chart = |fields: &[&str]| Chart::config().template("thing.yaml", definition(&group, fields));
     let old = context.pack_chart(&chart(&["one"]))?;
     let old = context.apply(context.install("web", &old, "size: 1")).await?;
-    let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\nspec: {ports: [{port: -1}]}\n";
-    let bad = context.pack_chart(&chart(&["one", "two"]).template("wrong.yaml", wrong))?;
+    let bad = context.pack_chart(&chart(&["one", "two"]).template("wrong.yaml", WRONG))?;
     let request = context.upgrade("web", &bad, "size: 2");
     let failed = request.input_digest.clone();
     context.apply_fails(request, FailureCategory::Rejected).await?;
@@ -204,5 +225,66 @@ async fn rolled_back(context: &Context) -> Result<(), CaseError> {
     ensure!(has_field(context, "two").await?, "the rollback removed a field of the CRD");
     let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     ensure!(data.values().any(|text| text.contains(r#""size":1"#)), "the object has {data:?}");
+    Ok(())
+}
+
+async fn rolled_back_new(context: &Context) -> Result<(), CaseError> {
+    let old = context.pack_chart(&Chart::config())?;
+    let old = context.apply(context.install("web", &old, "size: 1")).await?;
+    let crd = definition(&group(context), &["one"]);
+    let bad = Chart::config().template("thing.yaml", crd).template("wrong.yaml", WRONG);
+    let request = context.upgrade("web", &context.pack_chart(&bad)?, "size: 2");
+    let failed = request.input_digest.clone();
+    context.apply_fails(request, FailureCategory::Rejected).await?;
+    ensure!(find_definition(context).await?.is_some(), "the failed upgrade did not create the CRD");
+    let state = context.tool.rollback(context.rollback("web", &old.input_digest, &failed)).await?.state()?;
+    context.agree(&state).await?;
+    ensure!(find_definition(context).await?.is_some(), "the rollback deleted the CRD");
+    Ok(())
+}
+
+async fn limits(context: &Context) -> Result<(), CaseError> {
+    let wide = definition(&group(context), &["one"]);
+    let narrow = wide.replace("type: string", "type: string, maxLength: 5, pattern: a");
+    for (version, text) in [("1.0.0", wide), ("2.0.0", narrow)] {
+        let chart = Chart::config().version(version).template("thing.yaml", text);
+        let package = context.pack_chart(&chart)?;
+        let request = match version {
+            "1.0.0" => context.install("web", &package, ""),
+            _ => context.upgrade("web", &package, ""),
+        };
+        context.apply(request).await.map_err(|error| error.within(version))?;
+    }
+    ensure!(has_field(context, "maxLength").await?, "the CRD was not replaced");
+    Ok(())
+}
+
+async fn removed(context: &Context) -> Result<(), CaseError> {
+    let with = Chart::config().template("thing.yaml", definition(&group(context), &["one"]));
+    let (with, without) = (context.pack_chart(&with)?, context.pack_chart(&Chart::config())?);
+    let deployed = context.apply(context.install("web", &with, "size: 1")).await?;
+    let request = context.upgrade("web", &without, "size: 2");
+    let failure = context.apply_fails(request, FailureCategory::Rejected).await?;
+    for text in [&*format!("things.{}", group(context)), "helm.sh/resource-policy: keep", REPLACE_UNSAFE] {
+        ensure!(failure.message.contains(text), "{text} is not in the message: {}", failure.message);
+    }
+    context.agree(&deployed).await?;
+
+    let keep = serde_json::json!({"metadata": {"annotations": {"helm.sh/resource-policy": "keep"}}});
+    let name = format!("things.{}", group(context));
+    definitions(context).patch(&name, &PatchParams::default(), &Patch::Merge(keep)).await?;
+    context.apply(context.upgrade("web", &without, "size: 3")).await?;
+    ensure!(find_definition(context).await?.is_some(), "a CRD that is to be kept was deleted");
+
+    context.apply(context.upgrade("web", &with, "size: 4")).await?;
+    let no_policy = serde_json::json!({"metadata": {"annotations": {"helm.sh/resource-policy": null}}});
+    definitions(context).patch(&name, &PatchParams::default(), &Patch::Merge(no_policy)).await?;
+    let request = context.upgrade("web", &without, "size: 5");
+    context.apply(request.with(|options| options.replace_unsafe_crds = true)).await?;
+    let left = find_definition(context).await?;
+    ensure!(
+        left.is_none_or(|left| left.metadata.deletion_timestamp.is_some()),
+        "the CRD was not deleted although it was allowed"
+    );
     Ok(())
 }

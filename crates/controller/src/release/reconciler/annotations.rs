@@ -68,8 +68,8 @@ mod tests {
     fn annotations_follow_the_placement_and_its_policy() {
         use OnClusterDelete::{Skip, Uninstall};
         let state = |on_cluster_delete, is_unselected| PlacementState {
-            on_cluster_delete,
             is_unselected,
+            on_cluster_delete,
             ..PlacementState::default()
         };
         let on_cluster_delete = |value| vec![(ON_CLUSTER_DELETE_ANNOTATION, value)];

@@ -203,11 +203,15 @@ mod tests {
 
     #[test]
     fn an_event_names_the_first_ignored_fields() {
-        let fields = |count: usize| (0..count).map(|n| format!(".data.k{n} of ConfigMap a/b")).collect::<Vec<_>>();
+        let fields =
+            |count: usize| (0..count).map(|n| format!(".data.k{n} of ConfigMap a/b")).collect::<Vec<_>>();
         assert_eq!(ignored_note("blue", &[]), None);
         let one = ignored_note("blue", &fields(1)).unwrap();
         assert_eq!(one, "Left fields to other field managers on cluster blue: .data.k0 of ConfigMap a/b");
         let many = ignored_note("blue", &fields(12)).unwrap();
-        assert!(many.contains(".data.k9 ") && !many.contains(".data.k10 ") && many.ends_with(" and 2 more"), "{many}");
+        assert!(
+            many.contains(".data.k9 ") && !many.contains(".data.k10 ") && many.ends_with(" and 2 more"),
+            "{many}"
+        );
     }
 }

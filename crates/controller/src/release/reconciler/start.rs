@@ -55,7 +55,6 @@ where
 
     /// Returns the revision that a rollback restores. The watch may lag behind the `newest` one, which an operation has reported.
     pub(super) fn rollback_target(
-        &self,
         desired: &Desired,
         view: &View,
         newest: Option<&RevisionState>,

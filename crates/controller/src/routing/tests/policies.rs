@@ -55,13 +55,16 @@ fn ordered() -> Index {
     index
 }
 
+/// What is tested, the HelmChartProxy and the ExtensionInstance, the namespace of the policy; what is enqueued.
+type Row<'a> = (&'a str, Option<Value>, Option<Value>, &'a str, &'a [&'a str]);
+
 #[test]
 fn a_policy_enqueues_the_releases_of_the_placements_that_use_it() {
     let hello = ["cluster blue", "release hello-blue", "status hello"];
     let ingress = ["cluster blue", "release ingress-blue", "status ingress"];
     let own = json!({"spec": {"policyRef": {"name": "careful"}}});
     let of_platform = json!({"spec": {"policyRef": {"name": "careful", "scope": "Platform"}}});
-    let rows: [(&str, Option<Value>, Option<Value>, &str, &[&str]); 8] = [
+    let rows: [Row<'_>; 8] = [
         ("no placement uses it", None, None, "fleet", &[]),
         ("an annotation names it", Some(with_policy("careful")), None, "fleet", &hello),
         ("an annotation names another one", Some(with_policy("other")), None, "fleet", &[]),

@@ -20,8 +20,8 @@ fn exhausted() -> Plan {
     Plan::Wait(Wait::Exhausted { failure: failure() })
 }
 
-fn remediation(on_failure: OnFailure) -> Option<Remediation> {
-    Some(Remediation { retries: 2, on_failure })
+fn remediation(on_failure: OnFailure) -> Remediation {
+    Remediation { retries: 2, on_failure }
 }
 
 /// Failures of applying `inputs`, the last at second 1005. The next attempt is due.
@@ -61,7 +61,7 @@ fn a_held_release_is_not_operated() {
         (
             "after retries",
             Observed {
-                remediation: remediation(OnFailure::Uninstall),
+                remediation: Some(remediation(OnFailure::Uninstall)),
                 failure: Some(&past),
                 ..base(Some(&outdated))
             },
@@ -170,7 +170,7 @@ fn retries_are_limited() {
     for (name, on_failure, attempts, newest, rollback_to, expected) in rows {
         let past = failed(&inputs, attempts);
         let observed = Observed {
-            remediation: remediation(on_failure),
+            remediation: Some(remediation(on_failure)),
             failure: Some(&past),
             rollback_to,
             ..stable(&inputs, newest)
@@ -185,7 +185,7 @@ fn failures_that_do_not_count_limit_no_retries() {
     let past = failed(&inputs, 9);
     let later = PastFailure { retry_at: at(2_000), ..past.clone() };
     let base = Observed {
-        remediation: remediation(OnFailure::Rollback),
+        remediation: Some(remediation(OnFailure::Rollback)),
         failure: Some(&past),
         rollback_to: Some(1),
         ..stable(&inputs, Some(&broken))
@@ -222,7 +222,7 @@ fn what_follows_the_last_retry_does_not_wait_for_dependencies() {
     let (inputs, broken) = (digest('a'), revision(ReleaseStatus::Failed, Some('a')));
     let (past, unmet) = (failed(&inputs, 3), ["HelmChartProxy cni".to_owned()]);
     let base = Observed {
-        remediation: remediation(OnFailure::Rollback),
+        remediation: Some(remediation(OnFailure::Rollback)),
         failure: Some(&past),
         rollback_to: Some(1),
         unmet: &unmet,
@@ -251,7 +251,7 @@ fn a_failed_rollback_or_removal_is_retried() {
     for (on_failure, key, step, operation) in rows {
         let waiting = PastFailure { key, retry_at: at(2_000), ..failed(&inputs, 3) };
         let observed = |past| Observed {
-            remediation: remediation(on_failure),
+            remediation: Some(remediation(on_failure)),
             failure: Some(past),
             rollback_to: Some(1),
             ..stable(&inputs, Some(&broken))
@@ -279,7 +279,7 @@ fn inputs_that_were_rolled_back_are_not_tried_again() {
     let unread_old_spec = past(failure_key::read(Some(2), &inputs), failure(), 1_010);
     let waits = |failure| Plan::Wait(Wait::RolledBack { failure });
     let base = Observed {
-        remediation: remediation(OnFailure::Rollback),
+        remediation: Some(remediation(OnFailure::Rollback)),
         failure: Some(&last),
         rollback_to: Some(1),
         ..stable(&inputs, Some(&newest))
@@ -343,7 +343,7 @@ fn an_interrupted_removal_after_the_last_retry_is_ours() {
     let (inputs, removing) = (digest('a'), revision(ReleaseStatus::Uninstalling, Some('a')));
     let past = failed(&inputs, 3);
     let observed = |on_failure| Observed {
-        remediation: remediation(on_failure),
+        remediation: Some(remediation(on_failure)),
         failure: Some(&past),
         ..stable(&inputs, Some(&removing))
     };
@@ -364,7 +364,7 @@ fn rollbacks_and_removals_in_flight() {
     let broken = revision(ReleaseStatus::Failed, Some('a'));
     let past = failed(&inputs, 3);
     let base = |on_failure| Observed {
-        remediation: remediation(on_failure),
+        remediation: Some(remediation(on_failure)),
         failure: Some(&past),
         rollback_to: Some(1),
         ..stable(&inputs, Some(&broken))
