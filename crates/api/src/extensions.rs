@@ -81,8 +81,8 @@ pub const UNSELECTED_ANNOTATION: &str = "chandler.dev/unselected";
 /// Label of the record of a revision that a rollback has created: the digest of the inputs that had failed, and the number of
 /// the revision, as in the label of the revision's own inputs.
 pub const ROLLED_BACK_LABEL: &str = "chandler.dev/rolled-back";
-/// Annotation of a CRD in a package, of a placement or of a release object with the value `true`: CRDs are replaced even if
-/// that could lose data.
+/// Annotation of a placement or of a release object with the value `true`: CRDs are replaced or deleted even if that could lose
+/// data. On a CRD in a package, it allows replacing this one.
 pub const REPLACE_CRDS_ANNOTATION: &str = "chandler.dev/replace-unsafe-crds";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";

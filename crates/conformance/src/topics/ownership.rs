@@ -162,7 +162,8 @@ async fn ignored_fields(context: &Context) -> Result<(), CaseError> {
     context.patch::<ConfigMap>("web", &json!({"data": {"values": "by hand"}})).await?;
     let image = "example.invalid/main:by-hand";
     let containers = json!([{"name": "main", "image": image}]);
-    let by_hand = json!({"spec": {"replicas": 2, "template": {"spec": {"containers": containers}}}});
+    // Other than those of all packages: the same value is no conflict.
+    let by_hand = json!({"spec": {"replicas": 7, "template": {"spec": {"containers": containers}}}});
     context.patch::<Deployment>("web", &by_hand).await?;
 
     for size in [2, 3] {
@@ -181,7 +182,7 @@ async fn ignored_fields(context: &Context) -> Result<(), CaseError> {
         let spec = context.get::<Deployment>("web").await?.spec.unwrap_or_default();
         let found = spec.template.spec.unwrap_or_default().containers.pop().unwrap_or_default().image;
         ensure!(
-            spec.replicas == Some(2) && found.as_deref() == Some(image),
+            spec.replicas == Some(7) && found.as_deref() == Some(image),
             "the Deployment has {:?} replicas and the image {found:?}",
             spec.replicas
         );

@@ -54,12 +54,6 @@ pub const CASES: &[Case] = &[
         "A revision that another client has deployed meanwhile is not rolled back: CONFLICT."
     ),
     case!(
-        "rollback/foreign-object",
-        [Rollback],
-        foreign_object,
-        "A rollback does not delete an object that belongs to another release."
-    ),
-    case!(
         "rollback/unreached",
         [Rollback],
         unreached,
@@ -90,14 +84,17 @@ const WRONG: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\n\
                      spec: {ports: [{port: 80}], selektor: {a: b}}\n";
 
 /// A release whose upgrade failed: revision 1 is deployed with `old`, and revision 2 failed with `new`.
-struct Failed {
+pub(in crate::topics) struct Failed {
     old: ReleaseState,
     new: String,
 }
 
 impl Failed {
     /// Installs a package, and upgrades it with other values, another object and one that is rejected.
-    async fn create(context: &Context, package: TestPackage) -> Result<Self, CaseError> {
+    pub(in crate::topics) async fn create(
+        context: &Context,
+        package: TestPackage,
+    ) -> Result<Self, CaseError> {
         let good = context.pack(&package).await?;
         let old = context.apply(context.install("web", &good, json!({"size": 1}))).await?;
         let extra = CONFIG.replace(RELEASE, "extra");
@@ -113,7 +110,7 @@ impl Failed {
         Ok(Self { old, new })
     }
 
-    fn rollback(&self, context: &Context) -> RollbackRequest {
+    pub(in crate::topics) fn rollback(&self, context: &Context) -> RollbackRequest {
         context.rollback("web", &self.old.input_digest, &self.new)
     }
 
@@ -249,22 +246,6 @@ async fn other_client(context: &Context) -> Result<(), CaseError> {
     let deployed = context.apply(request).await?;
     context.tool.rollback(failed.rollback(context)).await?.failure(FailureCategory::Conflict)?;
     context.agree(&deployed).await
-}
-
-async fn foreign_object(context: &Context) -> Result<(), CaseError> {
-    let failed = Failed::create(context, TestPackage::config()).await?;
-    let owner = json!({"meta.helm.sh/release-name": "other"});
-    context.patch::<ConfigMap>("extra", &json!({"metadata": {"annotations": owner}})).await?;
-    let state = context.tool.rollback(failed.rollback(context)).await?.state()?;
-    ensure!(
-        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
-        "after the rollback: {state:?}"
-    );
-    ensure!(
-        context.find::<ConfigMap>("extra").await?.is_some(),
-        "the rollback deleted an object of another release"
-    );
-    Ok(())
 }
 
 async fn unreached(context: &Context) -> Result<(), CaseError> {

@@ -17,7 +17,7 @@ pub struct PlacementState {
     pub suspended: bool,
     /// Whether it exists, is not being deleted, and does not select the existing Cluster of the release object.
     pub is_unselected: bool,
-    /// Whether its annotation allows changes of custom resource definitions that may break existing objects.
+    /// Whether its annotation allows replacing and deleting CRDs even if that could lose data.
     pub replace_unsafe_crds: bool,
     pub policy: PolicyState,
     /// What the policy says about the deletion of the Cluster, or what it has said last if it is not known.

@@ -152,7 +152,8 @@ fn only_spec_and_metadata_of_a_placement_enqueue_all_of_its_clusters() {
         ("generation", json!({"metadata": {"generation": 2}}), &all),
         ("label", json!({"metadata": {"labels": {"a": "b"}}}), &all),
         ("annotation", json!({"metadata": {"annotations": {"a": "b"}}}), &all),
-        ("deletion", deleted, &all),
+        // Whether a release is unselected depends on it.
+        ("deletion", deleted, &["all hello", "cluster blue", "release hello-blue"]),
         ("selector", green, &["all hello", "cluster blue", "cluster green"]),
     ];
     for (what, changes, expected) in rows {

@@ -58,8 +58,8 @@ impl Desired {
     }
 }
 
-/// Returns whether a release object, or a placement, has the annotation that lets CRDs be replaced even if that could lose
-/// data.
+/// Returns whether a release object, or a placement, has the annotation that lets CRDs be replaced or deleted even if that
+/// could lose data.
 pub fn replaces_unsafe_crds(object: &impl Resource) -> bool {
     object.annotations().get(REPLACE_CRDS_ANNOTATION).is_some_and(|value| value == "true")
 }
@@ -178,7 +178,7 @@ pub struct ExecutionOptions {
     pub conflicts: FieldConflicts,
     /// What happens to the CRDs of the package. [`Desired::with_policy`] sets it, where [`RenderingOptions::skip_crds`] wins.
     pub crds: CrdsPolicy,
-    /// Whether CRDs are replaced even if that could lose data.
+    /// Whether CRDs are replaced or deleted even if that could lose data.
     pub replace_unsafe_crds: bool,
 }
 

@@ -109,6 +109,7 @@ fn a_tool_without_helm_keeps_the_contract() {
             "helm" => "the tool does not declare the capability helm-records",
             "templates" | "builds" => "no template service is given",
             "ownership" => "the tool does not declare the capability",
+            "rollback" => "the tool does not declare the capability rollback",
             "bundles" => "the tool does not declare the format manifests/v1",
             _ => "the tool does not declare the capability wait",
         };

@@ -1,13 +1,17 @@
 //! Helm's ownership annotations.
 
+use chandler_tool::generated::tool::ReleaseStatus;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
+use serde_json::json;
 
 use crate::{
     Case, CaseError,
     chart::{CONFIG, Chart},
     context::Context,
+    package::TestPackage,
     request::RequestExt as _,
+    topics::rollback::Failed,
 };
 
 pub const CASES: &[Case] = &[
@@ -22,6 +26,12 @@ pub const CASES: &[Case] = &[
         [HelmRecords],
         annotated,
         "An object has Helm's ownership annotations and label, so that helm accepts it."
+    ),
+    case!(
+        "helm/ownership/rollback",
+        [HelmRecords, Rollback],
+        rollback,
+        "A rollback does not delete an object whose annotation names another release."
     ),
 ];
 
@@ -64,4 +74,20 @@ async fn annotated(context: &Context) -> Result<(), CaseError> {
     let manager = config.labels().get("app.kubernetes.io/managed-by");
     ensure!(manager.is_some_and(|manager| manager == "Helm"), "the manager is {manager:?}");
     context.helm().run(&["upgrade", "one", &package.path, "--set", "size=3"]).await.map(drop)
+}
+
+async fn rollback(context: &Context) -> Result<(), CaseError> {
+    let failed = Failed::create(context, TestPackage::config()).await?;
+    let owner = json!({OWNER: "other"});
+    context.patch::<ConfigMap>("extra", &json!({"metadata": {"annotations": owner}})).await?;
+    let state = context.tool.rollback(failed.rollback(context)).await?.state()?;
+    ensure!(
+        state.revision == 3 && state.status() == ReleaseStatus::Deployed,
+        "after the rollback: {state:?}"
+    );
+    ensure!(
+        context.find::<ConfigMap>("extra").await?.is_some(),
+        "the rollback deleted an object of another release"
+    );
+    Ok(())
 }
