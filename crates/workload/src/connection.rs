@@ -102,6 +102,14 @@ impl Connection {
         self.lock().view.clone()
     }
 
+    /// Returns whether Chandler has created a revision of a release, as far as the releases are known.
+    fn has_installed(&self, release: &ReleaseId) -> bool {
+        let state = self.lock();
+        let InventoryView::Known(inventory) = &state.view else { return false };
+        let revisions = inventory.revisions(release);
+        revisions.is_some_and(|revisions| revisions.values().any(|seen| seen.mark.is_some()))
+    }
+
     /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
     pub fn target(&self) -> Option<Target> {
         self.lock().reached.as_ref().map(|reached| Target::clone(&reached.target))

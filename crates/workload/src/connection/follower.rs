@@ -93,11 +93,17 @@ impl Follower {
 
     /// Publishes the releases until the watch ends or the credentials are renewed.
     async fn follow(&self, watch: InventoryWatch, reached: &Reached) -> WatchEnd {
+        // Before objects are listed: the inventory says which of them are kept.
+        self.publish(InventoryView::Known(watch.inventory()), None);
         if let Some(connection) = self.connection.upgrade() {
             let Reached { target, shared, records, .. } = reached;
-            connection.health.start(target.clone(), shared.clone(), &records.object_selector);
+            let weak = self.connection.clone();
+            let is_managed = move |release: &ReleaseId| {
+                weak.upgrade().is_some_and(|connection| connection.has_installed(release))
+            };
+            let selector = &records.object_selector;
+            connection.health.start(target.clone(), shared.clone(), selector, Arc::new(is_managed));
         }
-        self.publish(InventoryView::Known(watch.inventory()), None);
         let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
         tokio::select! {
             ended = watch.run(&self.list_again, publish) => ended,
