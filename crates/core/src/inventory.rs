@@ -122,20 +122,90 @@ pub struct StoredRevision {
     pub seen: RevisionState,
 }
 
+/// The version of a record, and when it was seen first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    pub resource_version: String,
+    pub at: Timestamp,
+}
+
+/// The records of pending revisions, and since when each is unchanged as far as it was watched. It outlives an interrupted
+/// watch: a record that has the same version afterwards did not change meanwhile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingRecords(HashMap<ReleaseId, BTreeMap<u32, Sighting>>);
+
+impl PendingRecords {
+    fn get(&self, release: &ReleaseId, revision: u32) -> Option<&Sighting> {
+        self.0.get(release)?.get(&revision)
+    }
+
+    /// Adds a sighting, unless the record was seen in this version before.
+    fn insert(&mut self, release: &ReleaseId, revision: u32, sighting: Sighting) {
+        if self.get(release, revision).is_none_or(|known| known.resource_version != sighting.resource_version)
+        {
+            self.0.entry(release.clone()).or_default().insert(revision, sighting);
+        }
+    }
+
+    fn remove(&mut self, release: &ReleaseId, revision: u32) {
+        if let Some(revisions) = self.0.get_mut(release) {
+            revisions.remove(&revision);
+            if revisions.is_empty() {
+                self.0.remove(release);
+            }
+        }
+    }
+}
+
 /// The releases of one workload cluster: for each the revisions that are stored.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseInventory {
     releases: HashMap<ReleaseId, BTreeMap<u32, RevisionState>>,
+    pending: PendingRecords,
 }
 
 impl ReleaseInventory {
-    /// Adds or replaces a revision.
-    pub fn store(&mut self, stored: StoredRevision) {
-        self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
+    /// Returns an empty inventory that remembers since when pending records are unchanged. Those that are not stored again
+    /// are removed by [`Self::forget_absent`].
+    pub fn with_pending(pending: PendingRecords) -> Self {
+        Self { releases: HashMap::new(), pending }
+    }
+
+    /// Removes what [`Self::with_pending`] remembers about records that do not exist any more.
+    pub fn forget_absent(&mut self) {
+        let releases = &self.releases;
+        self.pending.0.retain(|release, revisions| {
+            let stored = releases.get(release);
+            revisions.retain(|revision, _| stored.is_some_and(|stored| stored.contains_key(revision)));
+            !revisions.is_empty()
+        });
+    }
+
+    /// Returns since when the records of pending revisions are unchanged.
+    pub fn pending(&self) -> &PendingRecords {
+        &self.pending
+    }
+
+    /// Returns when the record of a pending revision was first seen in its current version. `None` if it is not pending or
+    /// does not exist.
+    pub fn unchanged_since(&self, release: &ReleaseId, revision: u32) -> Option<Timestamp> {
+        self.pending.get(release, revision).map(|sighting| sighting.at)
+    }
+
+    /// Adds or replaces a revision, as its record was seen.
+    pub fn store(&mut self, stored: StoredRevision, sighting: Sighting) {
+        let StoredRevision { release, seen } = stored;
+        if seen.status.is_interrupted_or_running() {
+            self.pending.insert(&release, seen.revision, sighting);
+        } else {
+            self.pending.remove(&release, seen.revision);
+        }
+        self.releases.entry(release).or_default().insert(seen.revision, seen);
     }
 
     /// Removes a revision.
     pub fn forget(&mut self, stored: &StoredRevision) {
+        self.pending.remove(&stored.release, stored.seen.revision);
         if let Some(revisions) = self.releases.get_mut(&stored.release) {
             revisions.remove(&stored.seen.revision);
             if revisions.is_empty() {
@@ -230,6 +300,43 @@ mod tests {
         }
     }
 
+    fn seen(resource_version: &str, second: i64) -> Sighting {
+        let at = Timestamp::from_second(second).unwrap();
+        Sighting { resource_version: resource_version.to_owned(), at }
+    }
+
+    #[test]
+    fn a_pending_record_is_unchanged_since_its_version_was_first_seen() {
+        let id = ReleaseId::new("default", "hello");
+        let revision = |status: &str| records().revision("default", &labels("2", status, None)).unwrap();
+        let since = |inventory: &ReleaseInventory| inventory.unchanged_since(&id, 2).map(Timestamp::as_second);
+        let mut inventory = ReleaseInventory::default();
+        for (name, status, version, second, expected) in [
+            ("first seen", "pending-upgrade", "7", 10, Some(10)),
+            ("seen again", "pending-upgrade", "7", 20, Some(10)),
+            ("changed", "pending-upgrade", "8", 30, Some(30)),
+            ("by another operation", "uninstalling", "9", 40, Some(40)),
+            ("not pending", "deployed", "10", 50, None),
+            ("pending again", "pending-upgrade", "11", 60, Some(60)),
+        ] {
+            inventory.store(revision(status), seen(version, second));
+            assert_eq!(since(&inventory), expected, "{name}");
+        }
+        let listed = |version: Option<&str>| {
+            let mut listed = ReleaseInventory::with_pending(inventory.pending().clone());
+            if let Some(version) = version {
+                listed.store(revision("pending-upgrade"), seen(version, 90));
+            }
+            listed.forget_absent();
+            listed
+        };
+        assert_eq!(since(&listed(Some("11"))), Some(60), "a watch that was interrupted has missed nothing");
+        assert_eq!(since(&listed(Some("12"))), Some(90), "changed while nothing was watched");
+        assert_eq!(*listed(None).pending(), PendingRecords::default(), "deleted while nothing was watched");
+        inventory.forget(&revision("pending-upgrade"));
+        assert_eq!(*inventory.pending(), PendingRecords::default());
+    }
+
     #[test]
     fn a_record_is_found_by_release_and_revision() {
         let name = records().object_name(&ReleaseId::new("default", "hello"), 12);
@@ -241,7 +348,7 @@ mod tests {
     fn newest_is_by_number_not_by_order_of_events() {
         let mut inventory = ReleaseInventory::default();
         for (version, status) in [("10", "deployed"), ("9", "superseded"), ("2", "superseded")] {
-            inventory.store(records().revision("default", &labels(version, status, None)).unwrap());
+            inventory.store(records().revision("default", &labels(version, status, None)).unwrap(), seen("1", 1));
         }
         let id = ReleaseId::new("default", "hello");
         assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(10));
@@ -280,7 +387,7 @@ mod tests {
             for (revision, status, letter) in rows {
                 let mark = letter.map(|letter| format!("{}.{revision}", letter.to_string().repeat(40)));
                 let labels = labels(&revision.to_string(), status, mark.as_deref());
-                inventory.store(records().revision("default", &labels).unwrap());
+                inventory.store(records().revision("default", &labels).unwrap(), seen("1", 1));
             }
             let failed = InputDigest::parse(&"b".repeat(40)).unwrap();
             let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);
