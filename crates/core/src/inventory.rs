@@ -1,10 +1,13 @@
 //! The releases on a workload cluster, read from the labels of the objects that record their revisions.
 
+mod pending;
+
 use std::collections::{BTreeMap, HashMap};
 
 use chandler_api::extensions::ROLLED_BACK_LABEL;
 use jiff::Timestamp;
 
+pub use self::pending::{PendingRecords, Sighting};
 use crate::{
     digest::{InputDigest, InputMark},
     identity::ReleaseId,
@@ -122,41 +125,6 @@ pub struct StoredRevision {
     pub seen: RevisionState,
 }
 
-/// The version of a record, and when it was seen first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    pub resource_version: String,
-    pub at: Timestamp,
-}
-
-/// The records of pending revisions, and since when each is unchanged as far as it was watched. It outlives an interrupted
-/// watch: a record that has the same version afterwards did not change meanwhile.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PendingRecords(HashMap<ReleaseId, BTreeMap<u32, Sighting>>);
-
-impl PendingRecords {
-    fn get(&self, release: &ReleaseId, revision: u32) -> Option<&Sighting> {
-        self.0.get(release)?.get(&revision)
-    }
-
-    /// Adds a sighting, unless the record was seen in this version before.
-    fn insert(&mut self, release: &ReleaseId, revision: u32, sighting: Sighting) {
-        if self.get(release, revision).is_none_or(|known| known.resource_version != sighting.resource_version)
-        {
-            self.0.entry(release.clone()).or_default().insert(revision, sighting);
-        }
-    }
-
-    fn remove(&mut self, release: &ReleaseId, revision: u32) {
-        if let Some(revisions) = self.0.get_mut(release) {
-            revisions.remove(&revision);
-            if revisions.is_empty() {
-                self.0.remove(release);
-            }
-        }
-    }
-}
-
 /// The releases of one workload cluster: for each the revisions that are stored.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseInventory {
@@ -174,10 +142,8 @@ impl ReleaseInventory {
     /// Removes what [`Self::with_pending`] remembers about records that do not exist any more.
     pub fn forget_absent(&mut self) {
         let releases = &self.releases;
-        self.pending.0.retain(|release, revisions| {
-            let stored = releases.get(release);
-            revisions.retain(|revision, _| stored.is_some_and(|stored| stored.contains_key(revision)));
-            !revisions.is_empty()
+        self.pending.retain(|release, revision| {
+            releases.get(release).is_some_and(|stored| stored.contains_key(&revision))
         });
     }
 
@@ -300,41 +266,8 @@ mod tests {
         }
     }
 
-    fn seen(resource_version: &str, second: i64) -> Sighting {
-        let at = Timestamp::from_second(second).unwrap();
-        Sighting { resource_version: resource_version.to_owned(), at }
-    }
-
-    #[test]
-    fn a_pending_record_is_unchanged_since_its_version_was_first_seen() {
-        let id = ReleaseId::new("default", "hello");
-        let revision = |status: &str| records().revision("default", &labels("2", status, None)).unwrap();
-        let since = |inventory: &ReleaseInventory| inventory.unchanged_since(&id, 2).map(Timestamp::as_second);
-        let mut inventory = ReleaseInventory::default();
-        for (name, status, version, second, expected) in [
-            ("first seen", "pending-upgrade", "7", 10, Some(10)),
-            ("seen again", "pending-upgrade", "7", 20, Some(10)),
-            ("changed", "pending-upgrade", "8", 30, Some(30)),
-            ("by another operation", "uninstalling", "9", 40, Some(40)),
-            ("not pending", "deployed", "10", 50, None),
-            ("pending again", "pending-upgrade", "11", 60, Some(60)),
-        ] {
-            inventory.store(revision(status), seen(version, second));
-            assert_eq!(since(&inventory), expected, "{name}");
-        }
-        let listed = |version: Option<&str>| {
-            let mut listed = ReleaseInventory::with_pending(inventory.pending().clone());
-            if let Some(version) = version {
-                listed.store(revision("pending-upgrade"), seen(version, 90));
-            }
-            listed.forget_absent();
-            listed
-        };
-        assert_eq!(since(&listed(Some("11"))), Some(60), "a watch that was interrupted has missed nothing");
-        assert_eq!(since(&listed(Some("12"))), Some(90), "changed while nothing was watched");
-        assert_eq!(*listed(None).pending(), PendingRecords::default(), "deleted while nothing was watched");
-        inventory.forget(&revision("pending-upgrade"));
-        assert_eq!(*inventory.pending(), PendingRecords::default());
+    fn sighting() -> Sighting {
+        Sighting { resource_version: "1".to_owned(), at: Timestamp::UNIX_EPOCH }
     }
 
     #[test]
@@ -348,7 +281,8 @@ mod tests {
     fn newest_is_by_number_not_by_order_of_events() {
         let mut inventory = ReleaseInventory::default();
         for (version, status) in [("10", "deployed"), ("9", "superseded"), ("2", "superseded")] {
-            inventory.store(records().revision("default", &labels(version, status, None)).unwrap(), seen("1", 1));
+            let revision = records().revision("default", &labels(version, status, None)).unwrap();
+            inventory.store(revision, sighting());
         }
         let id = ReleaseId::new("default", "hello");
         assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(10));
@@ -387,7 +321,7 @@ mod tests {
             for (revision, status, letter) in rows {
                 let mark = letter.map(|letter| format!("{}.{revision}", letter.to_string().repeat(40)));
                 let labels = labels(&revision.to_string(), status, mark.as_deref());
-                inventory.store(records().revision("default", &labels).unwrap(), seen("1", 1));
+                inventory.store(records().revision("default", &labels).unwrap(), sighting());
             }
             let failed = InputDigest::parse(&"b".repeat(40)).unwrap();
             let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);

@@ -161,7 +161,10 @@ async fn a_release_interrupted_in_any_state_is_recovered_once_its_record_has_not
     for (release, status) in INTERRUPTED {
         let until = wait_left(&world, release, status).await;
         let minutes = if release == "rollback" { 20 } else { 10 };
-        assert!(until >= started + SignedDuration::from_mins(minutes), "{release} is seen first now: {until}");
+        assert!(
+            until >= started + SignedDuration::from_mins(minutes),
+            "{release} is seen first now: {until}"
+        );
     }
     // The other client still works on this one, as far as its record tells.
     clock.set(6 * 60);
