@@ -158,15 +158,20 @@ impl ReleaseInventory {
         self.pending.get(release, revision).map(|sighting| sighting.at)
     }
 
-    /// Adds or replaces a revision, as its record was seen.
-    pub fn store(&mut self, stored: StoredRevision, sighting: Sighting) {
-        let StoredRevision { release, seen } = stored;
+    /// Adds or replaces a revision.
+    pub fn store(&mut self, stored: StoredRevision) {
+        self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
+    }
+
+    /// Adds or replaces a revision whose record was seen.
+    pub fn store_seen(&mut self, stored: StoredRevision, sighting: Sighting) {
+        let StoredRevision { release, seen } = &stored;
         if seen.status.is_interrupted_or_running() {
-            self.pending.insert(&release, seen.revision, sighting);
+            self.pending.insert(release, seen.revision, sighting);
         } else {
-            self.pending.remove(&release, seen.revision);
+            self.pending.remove(release, seen.revision);
         }
-        self.releases.entry(release).or_default().insert(seen.revision, seen);
+        self.store(stored);
     }
 
     /// Removes a revision.
@@ -266,10 +271,6 @@ mod tests {
         }
     }
 
-    fn sighting() -> Sighting {
-        Sighting { resource_version: "1".to_owned(), at: Timestamp::UNIX_EPOCH }
-    }
-
     #[test]
     fn a_record_is_found_by_release_and_revision() {
         let name = records().object_name(&ReleaseId::new("default", "hello"), 12);
@@ -281,8 +282,7 @@ mod tests {
     fn newest_is_by_number_not_by_order_of_events() {
         let mut inventory = ReleaseInventory::default();
         for (version, status) in [("10", "deployed"), ("9", "superseded"), ("2", "superseded")] {
-            let revision = records().revision("default", &labels(version, status, None)).unwrap();
-            inventory.store(revision, sighting());
+            inventory.store(records().revision("default", &labels(version, status, None)).unwrap());
         }
         let id = ReleaseId::new("default", "hello");
         assert_eq!(inventory.newest(&id).map(|seen| seen.revision), Some(10));
@@ -321,7 +321,7 @@ mod tests {
             for (revision, status, letter) in rows {
                 let mark = letter.map(|letter| format!("{}.{revision}", letter.to_string().repeat(40)));
                 let labels = labels(&revision.to_string(), status, mark.as_deref());
-                inventory.store(records().revision("default", &labels).unwrap(), sighting());
+                inventory.store(records().revision("default", &labels).unwrap());
             }
             let failed = InputDigest::parse(&"b".repeat(40)).unwrap();
             let target = inventory.rollback_target(&ReleaseId::new("default", "hello"), &failed);

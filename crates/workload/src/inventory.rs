@@ -129,7 +129,7 @@ impl InventoryWatch {
             };
             for record in &page.items {
                 if let Some(revision) = self.recorded(record) {
-                    inventory.store(revision, sighting(record));
+                    inventory.store_seen(revision, sighting(record));
                 }
             }
             self.version = page.metadata.resource_version.unwrap_or_default();
@@ -228,7 +228,7 @@ impl InventoryWatch {
         if deleted {
             inventory.forget(&revision);
         } else {
-            inventory.store(revision, sighting(&record));
+            inventory.store_seen(revision, sighting(&record));
         }
         Ok(Some(release))
     }

@@ -80,7 +80,7 @@ mod tests {
             ("not pending", Deployed, "10", 50, None),
             ("pending again", PendingUpgrade, "11", 60, Some(60)),
         ] {
-            inventory.store(revision(status), seen(version, second));
+            inventory.store_seen(revision(status), seen(version, second));
             assert_eq!(since(&inventory), expected, "{name}");
         }
         inventory.forget(&revision(PendingUpgrade));
@@ -91,7 +91,7 @@ mod tests {
     fn an_interrupted_watch_changes_no_record() {
         let pending = ReleaseStatus::PendingUpgrade;
         let mut before = ReleaseInventory::default();
-        before.store(revision(pending), seen("11", 60));
+        before.store_seen(revision(pending), seen("11", 60));
         for (name, listed, expected) in [
             ("unchanged", Some("11"), Some(60)),
             ("changed while nothing was watched", Some("12"), Some(90)),
@@ -99,7 +99,7 @@ mod tests {
         ] {
             let mut after = ReleaseInventory::with_pending(before.pending().clone());
             if let Some(version) = listed {
-                after.store(revision(pending), seen(version, 90));
+                after.store_seen(revision(pending), seen(version, 90));
             }
             after.forget_absent();
             assert_eq!(since(&after), expected, "{name}");

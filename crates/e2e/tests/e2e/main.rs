@@ -28,6 +28,7 @@ mod extension_sources;
 mod extensions;
 mod fencing;
 mod field_conflicts;
+mod first_minutes;
 mod fleet;
 mod git_catalogs;
 mod git_packages;
