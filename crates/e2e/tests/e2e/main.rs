@@ -80,5 +80,6 @@ mod tunnel_site;
 mod unpinned;
 mod unresponsive;
 mod upgrade_check;
+mod upgrade_policy;
 mod waiting;
 mod watch_filter;
