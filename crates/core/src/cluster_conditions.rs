@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     conditions::{NewCondition, Status},
     extension::ResolutionInput,
+    placement::KubernetesFollower,
     resolution::UpgradeOutcome,
 };
 
@@ -94,7 +95,8 @@ pub fn addons_ready(addons: &[Addon], tunnel: Option<&str>) -> NewCondition {
 }
 
 /// Returns the condition `AddonsUpgradable`, for the announced Kubernetes version or else for the next minor version.
-pub fn addons_upgradable(input: &ResolutionInput) -> NewCondition {
+/// `followers` are the add-ons that no Extension has a version for.
+pub fn addons_upgradable(input: &ResolutionInput, followers: &[KubernetesFollower]) -> NewCondition {
     let (from, to) = input.next_upgrade();
     let plan = input.plan(&from, &to);
     let depends_on_kubernetes = |name: &str| {
@@ -105,8 +107,11 @@ pub fn addons_upgradable(input: &ResolutionInput) -> NewCondition {
         .steps
         .iter()
         .filter(|step| step.outcome != UpgradeOutcome::Stays || depends_on_kubernetes(&step.extension));
-    let reported: Vec<_> = reported.map(ToString::to_string).collect();
-    let (status, reason) = if plan.blocks() {
+    let blocks: Vec<_> = followers.iter().filter_map(|follower| follower.blocks(&from, &to)).collect();
+    let is_blocked = plan.blocks() || !blocks.is_empty();
+    let moves = followers.iter().filter_map(|follower| follower.moves(&from, &to));
+    let reported: Vec<_> = reported.map(ToString::to_string).chain(blocks).chain(moves).collect();
+    let (status, reason) = if is_blocked {
         (Status::False, ClusterReason::Blocked)
     } else {
         (Status::True, ClusterReason::Upgradable)
