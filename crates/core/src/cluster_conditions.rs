@@ -137,12 +137,16 @@ pub fn gates_on_addons(cluster: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::ExtensionInstanceSpec;
+    use std::collections::BTreeMap;
+
+    use chandler_api::extensions::{ExtensionInstanceSpec, KUBERNETES_VERSIONS_ANNOTATION};
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use semver::Version;
     use serde_json::json;
 
     use super::*;
+    use crate::{extension::Kubernetes, placement::KubernetesVersions, resolution::Universe};
 
     #[test]
     fn add_ons_that_are_not_ready_are_named() {
@@ -212,5 +216,36 @@ mod tests {
     fn availability_gates_are_read() {
         assert!(gates_on_addons(&json!({"spec": {"availabilityGates": [{"conditionType": "AddonsReady"}]}})));
         assert!(!gates_on_addons(&json!({"spec": {}})));
+    }
+
+    #[test]
+    fn an_add_on_without_a_version_for_the_next_kubernetes_version_blocks_it() {
+        let condition = |minor: u64| {
+            let versions = BTreeMap::from([(
+                KUBERNETES_VERSIONS_ANNOTATION.to_owned(),
+                r#"{"1.34": "1.2.x", "1.35": "1.3.x"}"#.to_owned(),
+            )]);
+            let follower = KubernetesFollower {
+                name: "cni".to_owned(),
+                versions: KubernetesVersions::parse(&versions, "").unwrap(),
+                requested: None,
+                deployed: false,
+            };
+            let input = ResolutionInput {
+                universe: Universe::default(),
+                requests: Vec::new(),
+                invalid: BTreeMap::new(),
+                platform: None,
+                running: BTreeMap::new(),
+                kubernetes: Kubernetes { current: Version::new(1, minor, 4), upgrade: None },
+            };
+            let condition = addons_upgradable(&input, &[follower]);
+            (condition.status, condition.message)
+        };
+        let moves = "Kubernetes 1.35: cni 1.2.x moves to 1.3.x after the control plane";
+        assert_eq!(condition(34), (Status::True, moves.to_owned()));
+        let (status, message) = condition(35);
+        assert_eq!(status, Status::False);
+        assert!(message.starts_with("Kubernetes 1.36: cni blocks: "), "{message}");
     }
 }
