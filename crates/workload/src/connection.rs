@@ -15,7 +15,7 @@ use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
-    inventory::{ReleaseInventory, ReleaseRecords},
+    inventory::{PendingRecords, ReleaseInventory, ReleaseRecords},
     target::Target,
     tunnel::ProxyPolicy,
 };
@@ -79,6 +79,8 @@ pub struct Connection {
 #[derive(Debug)]
 struct State {
     view: InventoryView,
+    /// The pending releases that were known last, also while the cluster is not available.
+    pending: PendingRecords,
     reached: Option<Reached>,
 }
 
@@ -235,7 +237,11 @@ impl Connections {
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
             uid: uid.map(str::to_owned),
-            state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
+            state: Mutex::new(State {
+                view: InventoryView::Loading,
+                pending: PendingRecords::default(),
+                reached: None,
+            }),
             list_again: list_again.clone(),
             health: health.clone(),
             _stop: stop.clone().drop_guard(),

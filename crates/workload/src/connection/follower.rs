@@ -77,7 +77,8 @@ impl Follower {
         let open = async {
             let (reached, probe) = self.connections.reach(&self.cluster, self.tool).await?;
             let (client, records) = (reached.client.clone(), reached.records.clone());
-            let watch = InventoryWatch::open(client, probe, records).await?;
+            let pending = self.connection.upgrade().map(|connection| connection.lock().pending.clone());
+            let watch = InventoryWatch::open(client, probe, records, pending.unwrap_or_default()).await?;
             if let Some(connection) = self.connection.upgrade() {
                 connection.lock().reached = Some(reached.clone());
             }
@@ -154,7 +155,12 @@ impl Follower {
 
     fn publish(&self, view: InventoryView, release: Option<ReleaseId>) {
         if let Some(connection) = self.connection.upgrade() {
-            connection.lock().view = view;
+            let mut state = connection.lock();
+            if let InventoryView::Known(inventory) = &view {
+                state.pending.clone_from(inventory.pending());
+            }
+            state.view = view;
+            drop(state);
             self.connections.notify(&self.cluster, release);
         }
     }
