@@ -212,17 +212,18 @@ pub fn before_upgrade(followers: &[KubernetesFollower], from: &Version, to: &Ver
     }
     let step = next_step(from, to);
     let moving = followers.iter().filter(|follower| follower.changes(from, &step));
-    wait_for(moving.filter_map(|one| one.pending(&step, UpgradeMoment::BeforeControlPlane)).collect())
+    wait_for(moving.filter_map(|one| one.pending(&step, UpgradeMoment::BeforeControlPlane)))
 }
 
 /// Answers after the control plane was upgraded to a version, before the workers.
 pub fn after_control_plane(followers: &[KubernetesFollower], version: &Version) -> UpgradeAnswer {
     let before = Version::new(version.major, version.minor.saturating_sub(1), 0);
     let moving = followers.iter().filter(|follower| follower.changes(&before, version));
-    wait_for(moving.filter_map(|one| one.pending(version, UpgradeMoment::AfterControlPlane)).collect())
+    wait_for(moving.filter_map(|one| one.pending(version, UpgradeMoment::AfterControlPlane)))
 }
 
-fn wait_for(pending: Vec<String>) -> UpgradeAnswer {
+fn wait_for(pending: impl Iterator<Item = String>) -> UpgradeAnswer {
+    let pending: Vec<_> = pending.collect();
     if pending.is_empty() {
         UpgradeAnswer::Proceed
     } else {

@@ -1,4 +1,4 @@
-//! The ValidatingAdmissionPolicy of the chart: it rejects Kubernetes versions of Clusters without a topology that extensions
+//! The `ValidatingAdmissionPolicy` of the chart: it rejects Kubernetes versions of Clusters without a topology that extensions
 //! do not support.
 
 use std::process::Command;
