@@ -1,11 +1,10 @@
-//! Measures the tunnel to clusters behind NAT: what it costs on a link with a rate and a delay, how soon it is back after
-//! faults, and how many agents a hub can serve.
+//! Measures the tunnel to clusters behind NAT: what it costs on a link with a rate and a delay, and on one that loses packets, how
+//! soon it is back after faults, and how many agents a hub can serve.
 
 mod agent_process;
 mod figures;
 mod fleet;
 mod hub_process;
-mod link;
 mod network;
 mod target;
 mod traffic;
@@ -14,12 +13,11 @@ mod tunneled_site;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result};
-use chandler_sandbox::progress;
+use chandler_sandbox::{packet_link::Conditions, progress};
 
 pub use self::hub_process::{TunnelHubOptions, serve_tunnel_hub};
 use self::{
-    figures::{Comparison, Figures, Latency},
-    link::Shape,
+    figures::{Comparison, Figures, Latency, LossyLink},
     traffic::{Transfer, round_trip},
     tunneled_site::TunneledSite,
 };
@@ -27,6 +25,9 @@ use crate::numbers::{rounded, seconds};
 
 /// A reset connection is noticed at once; a silent one by the next pings.
 const RECONNECT_LIMIT: Duration = Duration::from_mins(2);
+/// The link that loses packets: its round trip, and the probability that a packet is lost in each direction.
+const LOSSY_ROUND_TRIP: Duration = Duration::from_millis(100);
+const LOSS: f64 = 0.05;
 
 /// The size of the tunnel benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +76,20 @@ pub async fn tunnel(options: TunnelOptions) -> Result<()> {
     };
 
     progress.note("starting a hub and an agent in network namespaces");
-    let shape = Shape::new(size.megabits_per_second, size.round_trip);
-    let site = TunneledSite::start(&dir.join("site"), shape, &agent).await?;
+    let conditions = Conditions::new(size.megabits_per_second, size.round_trip);
+    let site = TunneledSite::start(&dir.join("site"), conditions, &agent).await?;
+    figures.congestion_control = site.network.congestion_control().await?;
     progress.note("measuring throughput and latency");
     measure_traffic(&site, size, &mut figures).await?;
     progress.note("breaking the connections of the agent");
     measure_reconnects(&site, &mut figures).await?;
     figures.agent = site.agent_size(&agent)?;
+    site.stop().await;
+
+    progress.note("measuring throughput and latency on a link that loses packets");
+    let conditions = Conditions::new(size.megabits_per_second, LOSSY_ROUND_TRIP).with_loss(LOSS);
+    let site = TunneledSite::start(&dir.join("lossy-site"), conditions, &agent).await?;
+    figures.lossy_link = measure_lossy_link(&site, size).await?;
     site.stop().await;
 
     progress.note(&format!("connecting {} agents to a hub", size.agents));
@@ -96,6 +104,16 @@ async fn measure_traffic(tunneled: &TunneledSite, size: TunnelSize, figures: &mu
     figures.upload = compare(tunneled, Transfer::Upload, size.connections, size).await?;
     figures.single_download = compare(tunneled, Transfer::Download, 1, size).await?;
     Ok(())
+}
+
+async fn measure_lossy_link(tunneled: &TunneledSite, size: TunnelSize) -> Result<LossyLink> {
+    Ok(LossyLink {
+        round_trip_ms: rounded(LOSSY_ROUND_TRIP.as_secs_f64() * 1e3),
+        loss_percent: rounded(LOSS * 100.0),
+        latency: latency(tunneled, size.messages).await?,
+        download: compare(tunneled, Transfer::Download, size.connections, size).await?,
+        single_download: compare(tunneled, Transfer::Download, 1, size).await?,
+    })
 }
 
 /// Measures both ways in turn, so that what else this machine does affects both.
@@ -126,11 +144,11 @@ async fn latency(site: &TunneledSite, messages: u32) -> Result<Latency> {
 }
 
 async fn measure_reconnects(site: &TunneledSite, figures: &mut Figures) -> Result<()> {
-    site.link.reset();
+    site.network.link.reset_connections();
     let reset = site.tunnel.wait_until_answers(RECONNECT_LIMIT).await.context("after a reset")?;
     figures.reconnect_after_reset_s = seconds(reset);
     site.wait_until_connected().await?;
-    site.link.forget_connections();
+    site.network.link.forget_connections();
     let black_hole = site.tunnel.wait_until_answers(RECONNECT_LIMIT).await.context("after a black hole")?;
     figures.reconnect_after_black_hole_s = seconds(black_hole);
     Ok(())

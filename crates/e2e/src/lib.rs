@@ -36,6 +36,7 @@ pub mod shell;
 pub mod signals;
 pub mod sync_world;
 pub mod third_party;
+pub mod tunnel_installation;
 pub mod tunnel_world;
 pub mod unresponsive_server;
 pub mod wait;

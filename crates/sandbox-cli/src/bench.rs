@@ -27,8 +27,9 @@ pub enum BenchCommand {
     Gitops(GitopsArgs),
     /// Measure the tunnel to clusters behind NAT: throughput, latency, reconnects, memory, many agents
     ///
-    /// Needs root: the hub, the agent and the network between them run in network namespaces. The agent and the hub are
-    /// real; the link between them has the rate and the delay that are set.
+    /// Needs root and `/dev/net/tun`: the hub and the agent run in network namespaces. They are real; the link between them
+    /// has the rate and the delay that are set. Another link, with a round trip of 100 ms, also loses 5 % of the packets in
+    /// each direction.
     Tunnel(TunnelArgs),
     /// Run a hub for `bench tunnel`
     #[command(hide = true)]

@@ -20,6 +20,7 @@ pub mod fault_proxy;
 pub mod git_server;
 pub mod kubeconfig;
 pub mod netns;
+pub mod packet_link;
 pub mod plane;
 pub mod process;
 pub mod provider;

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,6 +73,11 @@ impl NetworkNamespace {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the file that stands for the namespace.
+    pub(crate) fn path(&self) -> PathBuf {
+        path(&self.name)
     }
 
     /// Runs `ip` in the namespace.
@@ -168,7 +173,7 @@ pub async fn run_in<T: Send + 'static>(
     namespace: &str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let path = Path::new(NAMED).join(namespace);
+    let path = path(namespace);
     let (sender, receiver) = oneshot::channel();
     // Not a thread of the runtime's pool: it would run other work in the namespace afterwards.
     thread::Builder::new().name("netns".to_owned()).spawn(move || {
@@ -178,7 +183,12 @@ pub async fn run_in<T: Send + 'static>(
     receiver.await.map_err(io::Error::other)?
 }
 
-fn enter(path: &Path) -> io::Result<()> {
+fn path(namespace: &str) -> PathBuf {
+    Path::new(NAMED).join(namespace)
+}
+
+/// Moves this thread into a namespace.
+pub(crate) fn enter(path: &Path) -> io::Result<()> {
     let namespace = File::open(path)?;
     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
 }

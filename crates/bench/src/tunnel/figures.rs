@@ -21,6 +21,8 @@ const GOAL_AGENTS: u32 = 1_000;
 pub struct Figures {
     pub megabits_per_second: u32,
     pub round_trip_ms: f64,
+    /// The algorithm with which TCP reacts to losses, on both sides of the link.
+    pub congestion_control: String,
     /// The number of parallel connections to the target.
     pub connections: u32,
     pub download: Comparison,
@@ -28,6 +30,7 @@ pub struct Figures {
     /// One connection alone, whose rate the window of one stream limits.
     pub single_download: Comparison,
     pub latency: Latency,
+    pub lossy_link: LossyLink,
     /// From a reset of all connections of the agent until a request passes.
     pub reconnect_after_reset_s: f64,
     /// From the moment at which the network loses all data of these connections until a request passes.
@@ -92,6 +95,17 @@ impl Latency {
     }
 }
 
+/// A link of the same rate that loses packets.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LossyLink {
+    pub round_trip_ms: f64,
+    /// How many packets are lost in each direction.
+    pub loss_percent: f64,
+    pub download: Comparison,
+    pub single_download: Comparison,
+    pub latency: Latency,
+}
+
 /// The agent's process after it has carried all traffic, and its binary.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AgentSize {
@@ -135,10 +149,16 @@ pub fn write(path: &Path, figures: &Figures) -> Result<()> {
 }
 
 fn rows(figures: &Figures) -> Vec<Row> {
-    let Figures { download, upload, single_download, latency, agent, .. } = figures;
+    let mut rows = traffic_rows(figures);
+    rows.extend(lossy_rows(&figures.lossy_link));
+    rows.extend(connection_rows(figures));
+    rows
+}
+
+fn traffic_rows(figures: &Figures) -> Vec<Row> {
+    let Figures { download, upload, single_download, latency, .. } = figures;
     let is_goal_link = figures.megabits_per_second == GOAL_MEGABITS
         && (figures.round_trip_ms - GOAL_ROUND_TRIP_MS).abs() < 0.5;
-    let is_large = figures.agents >= GOAL_AGENTS;
     vec![
         without_goal("download: direct", download.direct, "Mbit/s"),
         without_goal("download: through the tunnel", download.tunnel, "Mbit/s"),
@@ -151,6 +171,25 @@ fn rows(figures: &Figures) -> Vec<Row> {
         without_goal("round trip at the median: direct", latency.direct_median_ms, "ms"),
         without_goal("round trip at the median: through the tunnel", latency.tunnel_median_ms, "ms"),
         row("round trip at the median: added", latency.added_median_ms, 1.0, "ms"),
+    ]
+}
+
+fn lossy_rows(link: &LossyLink) -> Vec<Row> {
+    let LossyLink { download, single_download, latency, .. } = link;
+    vec![
+        without_goal("losses: download, direct", download.direct, "Mbit/s"),
+        without_goal("losses: download, through the tunnel", download.tunnel, "Mbit/s"),
+        without_goal("losses: one connection, direct", single_download.direct, "Mbit/s"),
+        without_goal("losses: one connection, through the tunnel", single_download.tunnel, "Mbit/s"),
+        without_goal("losses: p99 of round trips, direct", latency.direct_p99_ms, "ms"),
+        without_goal("losses: p99 of round trips, through the tunnel", latency.tunnel_p99_ms, "ms"),
+    ]
+}
+
+fn connection_rows(figures: &Figures) -> Vec<Row> {
+    let agent = &figures.agent;
+    let is_large = figures.agents >= GOAL_AGENTS;
+    vec![
         row("reconnect after a reset", figures.reconnect_after_reset_s, 3.0, "s"),
         row("reconnect after a black hole", figures.reconnect_after_black_hole_s, 30.0, "s"),
         without_goal("agents back after the hub was killed: median", figures.agents_back_median_s, "s"),
@@ -166,9 +205,12 @@ fn rows(figures: &Figures) -> Vec<Row> {
 pub fn table(figures: &Figures) -> String {
     let Figures { megabits_per_second, round_trip_ms, connections, agents, connections_per_agent, .. } =
         figures;
+    let Figures { congestion_control, lossy_link: lossy, .. } = figures;
     let title = format!(
-        "link of {megabits_per_second} Mbit/s, round trip {round_trip_ms} ms; {connections} connections to the target; {agents} \
-         agents with {connections_per_agent} connections each"
+        "link of {megabits_per_second} Mbit/s, round trip {round_trip_ms} ms (with losses: {} ms, {} %); TCP with \
+         {congestion_control}; {connections} connections to the target; {agents} agents with {connections_per_agent} connections \
+         each",
+        lossy.round_trip_ms, lossy.loss_percent
     );
     goals::table(&title, &rows(figures))
 }

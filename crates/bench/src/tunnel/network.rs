@@ -1,53 +1,54 @@
-//! Three network namespaces: the hub's, the site's, and the network between them.
+//! Two network namespaces, the hub's and the site's, and the link between them.
 //!
 //! ```text
-//! hub (hub, clients) 198.18.0.1 ─ 198.18.0.2 wan 198.18.0.5 ─ 198.18.0.6 site (agent, target)
+//! hub (hub, clients) 198.18.0.1 ─ link ─ 198.18.0.2 site (agent, target)
 //! ```
-//!
-//! Nothing is routed in `wan`: only the link, which runs there, connects the two sides.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
+};
 
 use anyhow::{Context as _, Result};
-use chandler_sandbox::netns::{self, LinkEnd, NetworkNamespace, connect_namespaces};
+use chandler_sandbox::{
+    netns::{self, NetworkNamespace},
+    packet_link::{Conditions, End, PacketLink},
+};
 use tokio::net::TcpListener;
 
 /// The addresses of RFC 2544, which are reserved for benchmarks.
 pub const HUB: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-pub const WAN_TO_HUB: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-pub const WAN_TO_SITE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 5);
-pub const SITE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 6);
+pub const SITE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// The namespaces, which are removed when this is dropped.
+/// The namespaces and their link, which are removed when this is dropped.
 #[derive(Debug)]
 pub struct Network {
+    pub link: PacketLink,
     pub hub: NetworkNamespace,
-    pub wan: NetworkNamespace,
     pub site: NetworkNamespace,
 }
 
 impl Network {
-    /// Creates the namespaces. Requires root and the `ip` command.
-    pub fn create() -> Result<Self> {
+    /// Creates the namespaces and the link. Requires root, the `ip` command and TUN devices.
+    pub fn create(conditions: Conditions) -> Result<Self> {
         let create =
             |label| NetworkNamespace::create(label).context("the benchmark needs network namespaces");
-        let network = Self { hub: create("hub")?, wan: create("wan")?, site: create("site")? };
-        let Self { hub, wan, site } = &network;
-        connect((hub, "wan", HUB), (wan, "hub", WAN_TO_HUB))?;
-        connect((wan, "site", WAN_TO_SITE), (site, "wan", SITE))?;
-        Ok(network)
+        let (hub, site) = (create("hub")?, create("site")?);
+        let (hub_address, site_address) = (format!("{HUB}/30"), format!("{SITE}/30"));
+        let ends = [
+            End { namespace: Some(&hub), interface: "site", address: &hub_address },
+            End { namespace: Some(&site), interface: "hub", address: &site_address },
+        ];
+        let link = PacketLink::start(ends, conditions)?;
+        Ok(Self { link, hub, site })
     }
-}
 
-type End<'a> = (&'a NetworkNamespace, &'a str, Ipv4Addr);
-
-fn connect(one: End<'_>, other: End<'_>) -> Result<()> {
-    let address = |(_, _, address): End<'_>| format!("{address}/30");
-    let (one_address, other_address) = (address(one), address(other));
-    Ok(connect_namespaces(
-        &LinkEnd { namespace: one.0, interface: one.1, address: &one_address },
-        &LinkEnd { namespace: other.0, interface: other.1, address: &other_address },
-    )?)
+    /// Returns the algorithm with which TCP reacts to losses, which differs between machines.
+    pub async fn congestion_control(&self) -> Result<String> {
+        let read = || fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+        let name = netns::run_in(self.site.name(), read).await.context("reading the congestion control")?;
+        Ok(name.trim().to_owned())
+    }
 }
 
 /// Listens on an address in a namespace.

@@ -24,8 +24,8 @@ use super::target::{ECHO, RECEIVE, SEND, Target};
 const WARM_UP: Duration = Duration::from_secs(2);
 const CHUNK: usize = 64 << 10;
 const MESSAGE: usize = 64;
-/// How long a connection to the target, or a message on it, may take.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a connection to the target, or a message on it, may take. Losses in a row delay it by seconds.
+const DEADLINE: Duration = Duration::from_secs(20);
 /// Another exchange is tried after this time, which limits how exactly the end of an outage is known.
 const RETRY: Duration = Duration::from_millis(100);
 

@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use chandler_sandbox::process::{Child, GRACE_PERIOD};
+use chandler_sandbox::{
+    packet_link::Conditions,
+    process::{Child, GRACE_PERIOD},
+};
 use chandler_tunnel::{HubNames, TunnelId, TunnelKeys};
 use jiff::Timestamp;
 
@@ -16,7 +19,6 @@ use super::{
     agent_process,
     figures::AgentSize,
     hub_process::{BenchTunnel, HubFiles},
-    link::{Link, Shape},
     network::{HUB, Network},
     target::Target,
     traffic::{Client, Way},
@@ -31,7 +33,6 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 const STABLE: Duration = Duration::from_secs(12);
 
 pub struct TunneledSite {
-    pub link: Link,
     pub target: Target,
     /// A client that reaches the target through the link alone.
     pub direct: Client,
@@ -39,18 +40,16 @@ pub struct TunneledSite {
     pub tunnel: Client,
     hub: Child,
     agent: Child,
-    _network: Network,
+    pub network: Network,
 }
 
 impl TunneledSite {
     /// Starts everything and waits until the target answers both ways.
-    pub async fn start(dir: &Path, shape: Shape, agent: &Path) -> Result<Self> {
-        let network = Network::create()?;
+    pub async fn start(dir: &Path, conditions: Conditions, agent: &Path) -> Result<Self> {
+        let network = Network::create(conditions)?;
         let target = Target::start(&network.site).await?;
         let (proxy, public): (SocketAddr, SocketAddr) = ((HUB, PROXY_PORT).into(), (HUB, PUBLIC_PORT).into());
-        let link = Link::start(&network.wan, shape, public, target.address).await?;
-        // The agent knows the hub by the address at which the link listens.
-        let keys = TunnelKeys::generate(&HubNames::new(&[link.hub.to_string()], "bench"), Timestamp::now())?;
+        let keys = TunnelKeys::generate(&HubNames::new(&[public.to_string()], "bench"), Timestamp::now())?;
         let tunnel = BenchTunnel {
             id: TunnelId::random()?,
             cluster: "site".to_owned(),
@@ -59,13 +58,13 @@ impl TunneledSite {
         let files = HubFiles::write(&dir.join("hub"), &keys, std::slice::from_ref(&tunnel), proxy, public)?;
         let hub = files.start(Some(network.hub.name()))?;
         let config =
-            agent_process::config(&keys, tunnel.key(), link.hub, target.address, dir.join("agent/state"))?;
+            agent_process::config(&keys, tunnel.key(), public, target.address, dir.join("agent/state"))?;
         let agent = agent_process::start(agent, &config, &dir.join("agent"), &network.site)?;
         let client = |way| Client { namespace: network.hub.name().to_owned(), way };
-        let direct = client(Way::Direct(link.target));
+        let direct = client(Way::Direct(target.address));
         let authorization = tunnel.authorization(&keys);
         let through_hub = client(Way::Tunnel { proxy, authority: tunnel.endpoint, authorization });
-        let site = Self { link, target, direct, tunnel: through_hub, hub, agent, _network: network };
+        let site = Self { target, direct, tunnel: through_hub, hub, agent, network };
         site.direct.wait_until_answers(START_LIMIT).await.context("without the tunnel")?;
         let answered = site.tunnel.wait_until_answers(START_LIMIT).await;
         site.check()?;

@@ -75,6 +75,7 @@ mod tunnel;
 mod tunnel_bootstrap;
 mod tunnel_client_go;
 mod tunnel_faults;
+mod tunnel_loss;
 mod tunnel_move;
 mod tunnel_site;
 mod unpinned;

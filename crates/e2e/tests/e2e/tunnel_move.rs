@@ -4,197 +4,61 @@ use std::{
     collections::BTreeSet,
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use chandler_api::{
-    addons::{HelmChartProxy, HelmReleaseProxy},
-    tunnel::{CONNECTED, ClusterTunnel},
-};
+use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_e2e::{
     agent::{Agent, AgentPlace},
-    capi_crds,
-    hub::{Hub, HubPlace},
-    management_cluster::ManagementCluster,
-    manager::Manager,
     shell::Shell,
-    tunnel_world::{self, SYSTEM, cluster_entry, parse_kubeconfig},
+    tunnel_installation::{CLUSTER, HOST, TunnelInstallation},
+    tunnel_world::{cluster_entry, parse_kubeconfig},
     wait::eventually,
     world::{self, TestSlot, config_value, hello},
 };
 use chandler_sandbox::{
-    apply,
     plane::{Network, Plane, PlaneOptions},
-    provider::cluster_resource,
     repository::ChartRepository,
-    service_account, testing,
+    testing,
 };
 use futures::TryStreamExt as _;
-use k8s_openapi::{
-    ByteString, api::core::v1::Secret,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-    config::{Cluster, Kubeconfig},
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use serde_json::{Value, json};
 
-const CLUSTER: &str = "alpha";
-/// Nothing resolves it: only the agent reaches the API server.
-const HOST: &str = "api.alpha.invalid";
-const CERTIFICATE_LIFETIME: Duration = Duration::from_hours(365 * 24);
-
 /// The source or the target of the move: a management cluster with its own installation of Chandler.
-struct Side {
-    cluster: ManagementCluster,
-    manager: Manager,
-    hub: Hub,
+type Side = TunnelInstallation;
+
+/// Waits until the only release is Ready at this revision.
+async fn wait_release(side: &Side, revision: u32) {
+    let releases: Api<HelmReleaseProxy> = Api::namespaced(side.cluster.client.clone(), "default");
+    eventually(&format!("the release is Ready at revision {revision}"), || async {
+        let mut all = releases.list(&ListParams::default()).await.unwrap().items;
+        assert!(all.len() <= 1, "{all:?}");
+        let release = all.pop()?;
+        let status = release.status?;
+        let is_current = status.observed_generation == release.metadata.generation;
+        let is_ready = world::condition(&status, "Ready")?.status == "True";
+        (is_current && is_ready && status.revision == Some(revision)).then_some(())
+    })
+    .await;
 }
 
-impl Side {
-    async fn new(name: &str) -> Self {
-        let cluster = ManagementCluster::new(name).await;
-        capi_crds::install_core(&cluster.client).await;
-        label_as_clusterctl_does(&cluster.client).await;
-        tunnel_world::bind_hub_role(&cluster.client).await;
-        publish_root_ca(&cluster).await;
-        let home = testing::fresh_dir(&format!("{name}-hub")).await.unwrap();
-        let account = service_account::kubeconfig(&cluster.plane, SYSTEM, "chandler-hub").await.unwrap();
-        let (kubeconfig, keys) = (home.join("kubeconfig"), home.join("keys"));
-        std::fs::write(&kubeconfig, account).unwrap();
-        let place = HubPlace::on_loopback(&format!("hub-{name}"), &kubeconfig, &keys, &home);
-        let manager = cluster.start_manager_with(&[
-            "--tunnel-hub-address",
-            &place.agents.to_string(),
-            "--tunnel-proxy-service",
-            &place.proxy.to_string(),
-        ]);
-        tunnel_world::write_keys(&cluster.client, &keys).await;
-        let hub = Hub::start(&place);
-        hub.wait_ready().await;
-        Self { manager: Manager::from_process(manager), cluster, hub }
-    }
-
-    fn kubeconfig(&self) -> String {
-        self.cluster.plane.kubeconfig_path().to_string_lossy().into_owned()
-    }
-
-    /// Returns the address of the hub, as agents reach it.
-    fn hub_address(&self) -> String {
-        self.hub.place.agents.to_string()
-    }
-
-    /// Returns the random name of this installation.
-    fn installation(&self) -> String {
-        let file = self.hub.place.keys.join("installation");
-        std::fs::read_to_string(file).unwrap().trim().to_owned()
-    }
-
-    fn tunnels(&self) -> Api<ClusterTunnel> {
-        Api::namespaced(self.cluster.client.clone(), "default")
-    }
-
-    fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.cluster.client.clone(), "default")
-    }
-
-    async fn apply(&self, object: &Value) {
-        apply::apply(&self.cluster.client, object).await.unwrap();
-    }
-
-    /// Sets the status that Cluster API sets once the control plane runs. `clusterctl move` requires it, and does not move it.
-    async fn set_provisioned(&self) {
-        let initialized = json!({
-            "type": "ControlPlaneInitialized", "status": "True", "reason": "Initialized", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        });
-        let status = json!({"status": {
-            "initialization": {"infrastructureProvisioned": true, "controlPlaneInitialized": true},
-            "conditions": [initialized],
-        }});
-        let clusters: Api<DynamicObject> =
-            Api::namespaced_with(self.cluster.client.clone(), "default", &cluster_resource());
-        clusters.patch_status(CLUSTER, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
-    }
-
-    /// Waits until the tunnel has an agent at the hub of this side.
-    async fn wait_connected(&self) -> ClusterTunnel {
-        let hub = &self.hub.place.name;
-        eventually(&format!("the agent is connected to {hub}"), || async {
-            let tunnel = self.tunnels().get_opt(CLUSTER).await.unwrap()?;
-            let status = tunnel.status.as_ref()?;
-            let is_connected = tunnel_world::condition(&tunnel, CONNECTED).as_deref() == Some("True");
-            let has_agents = !status.agents.is_empty() && status.agents.iter().all(|agent| agent.hub == *hub);
-            (is_connected && has_agents).then_some(tunnel)
-        })
-        .await
-    }
-
-    /// Waits until the kubeconfig of the Cluster leads to the hub of this side.
-    async fn wait_proxied(&self) -> Cluster {
-        let suffix = format!("@{}", self.hub.place.proxy);
-        eventually(&format!("the proxy of the kubeconfig ends with {suffix}"), || async {
-            let secret = self.secrets().get_opt("alpha-kubeconfig").await.unwrap()?;
-            let entry = cluster_entry(parse_kubeconfig(&secret));
-            entry.proxy_url.as_ref().is_some_and(|url| url.ends_with(&suffix)).then_some(entry)
-        })
-        .await
-    }
-
-    /// Waits until the only release is Ready at this revision.
-    async fn wait_release(&self, revision: u32) {
-        let releases: Api<HelmReleaseProxy> = Api::namespaced(self.cluster.client.clone(), "default");
-        eventually(&format!("the release is Ready at revision {revision}"), || async {
-            let mut all = releases.list(&ListParams::default()).await.unwrap().items;
-            assert!(all.len() <= 1, "{all:?}");
-            let release = all.pop()?;
-            let status = release.status?;
-            let is_current = status.observed_generation == release.metadata.generation;
-            let is_ready = world::condition(&status, "Ready")?.status == "True";
-            (is_current && is_ready && status.revision == Some(revision)).then_some(())
-        })
-        .await;
-    }
-
-    async fn upgrade(&self, greeting: &str) {
-        let placements: Api<HelmChartProxy> = Api::namespaced(self.cluster.client.clone(), "default");
-        let patch = Patch::Merge(json!({"spec": {"valuesTemplate": format!("greeting: {greeting}")}}));
-        placements.patch("hello", &PatchParams::default(), &patch).await.unwrap();
-    }
-
-    /// Checks that the move has left nothing behind.
-    async fn assert_empty(&self) {
-        assert_eq!(self.tunnels().get_opt(CLUSTER).await.unwrap().map(|tunnel| tunnel.name_any()), None);
-        for secret in ["alpha-tunnel", "alpha-kubeconfig"] {
-            assert!(self.secrets().get_opt(secret).await.unwrap().is_none(), "Secret {secret} is left");
-        }
-    }
-
-    async fn stop(self) {
-        self.hub.stop().await;
-        self.manager.stop().await;
-    }
+async fn upgrade(side: &Side, greeting: &str) {
+    let placements: Api<HelmChartProxy> = Api::namespaced(side.cluster.client.clone(), "default");
+    let patch = Patch::Merge(json!({"spec": {"valuesTemplate": format!("greeting: {greeting}")}}));
+    placements.patch("hello", &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Publishes the authority of the API server, as the controller manager does, which does not run here.
-async fn publish_root_ca(cluster: &ManagementCluster) {
-    let entry = cluster_entry(Kubeconfig::from_yaml(cluster.plane.kubeconfig()).unwrap());
-    let pem: ByteString = serde_json::from_value(json!(entry.certificate_authority_data)).unwrap();
-    let object = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt", "namespace": SYSTEM},
-        "data": {"ca.crt": String::from_utf8(pem.0).unwrap()},
-    });
-    apply::apply(&cluster.client, &object).await.unwrap();
-}
-
-/// `clusterctl init` labels the CRDs whose objects are moved. Those of Chandler have the label already.
-async fn label_as_clusterctl_does(client: &Client) {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let label = Patch::Merge(json!({"metadata": {"labels": {"clusterctl.cluster.x-k8s.io": ""}}}));
-    crds.patch("clusters.cluster.x-k8s.io", &PatchParams::default(), &label).await.unwrap();
+/// Checks that the move has left nothing behind.
+async fn assert_empty(side: &Side) {
+    assert_eq!(side.tunnels().get_opt(CLUSTER).await.unwrap().map(|tunnel| tunnel.name_any()), None);
+    for secret in ["alpha-tunnel", "alpha-kubeconfig"] {
+        assert!(side.secrets().get_opt(secret).await.unwrap().is_none(), "Secret {secret} is left");
+    }
 }
 
 /// The cluster that only its agent reaches, and the repository of its add-ons.
@@ -215,22 +79,11 @@ impl Site {
         Self { plane, repository, dir }
     }
 
-    /// Returns the objects of the Cluster and of its add-on.
-    fn objects(&self) -> [Value; 4] {
+    /// Returns the objects of the add-on.
+    fn addon_objects(&self) -> [Value; 2] {
         let metadata =
             |name: &str, labels: Value| json!({"name": name, "namespace": "default", "labels": labels});
-        let kubeconfig = self.plane.issue_kubeconfig(&self.plane.public_endpoint(), CERTIFICATE_LIFETIME);
         [
-            json!({
-                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-                "metadata": metadata(CLUSTER, json!({"fleet": "test", "chandler.dev/tunnel": "enabled"})),
-                "spec": {"paused": false, "controlPlaneEndpoint": {"host": HOST, "port": self.plane.port()}},
-            }),
-            json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-                "metadata": metadata("alpha-kubeconfig", json!({"cluster.x-k8s.io/cluster-name": CLUSTER})),
-                "stringData": {"value": kubeconfig.unwrap()},
-            }),
             json!({
                 "apiVersion": "v1", "kind": "Secret",
                 "metadata": metadata("ca", json!({"clusterctl.cluster.x-k8s.io/move": ""})),
@@ -250,21 +103,10 @@ impl Site {
 
     /// Creates the Cluster on the source, and starts its agent with the files of the bootstrap Secret.
     async fn deploy(&self, source: &Side) -> Agent {
-        for object in self.objects() {
+        for object in self.addon_objects() {
             source.apply(&object).await;
         }
-        source.set_provisioned().await;
-        let tunnels = source.tunnels();
-        eventually("the tunnel exists", || async { tunnels.get_opt(CLUSTER).await.unwrap() }).await;
-        let target = self.plane.address().to_string();
-        let patch = Patch::Merge(json!({"spec": {"target": target}}));
-        tunnels.patch(CLUSTER, &PatchParams::default(), &patch).await.unwrap();
-        let configuration = eventually("agent.yaml names the target", || async {
-            let secret = source.secrets().get_opt("alpha-tunnel").await.unwrap()?;
-            let text = String::from_utf8(secret.data?.remove("agent.yaml")?.0).unwrap();
-            text.contains(&target).then_some(text)
-        })
-        .await;
+        let configuration = source.create_cluster(&self.plane).await;
         Agent::start(&AgentPlace { name: CLUSTER, home: &self.dir, namespace: None }, &configuration)
     }
 
@@ -317,13 +159,13 @@ fn record_proxies(source: &Side) -> Arc<Mutex<Vec<bool>>> {
 async fn the_agent_of_a_moved_cluster_joins_the_hub_of_the_other_management_cluster() {
     let _slot = TestSlot::shared().await;
     let shell = Shell::with_clusterctl("tunnel-move").await;
-    let source = Box::pin(Side::new("tunnel-source")).await;
-    let target = Box::pin(Side::new("tunnel-target")).await;
+    let source = Box::pin(Side::start("tunnel-source")).await;
+    let target = Box::pin(Side::start("tunnel-target")).await;
     let site = Site::new().await;
     let agent = Box::pin(site.deploy(&source)).await;
     let (pid, before) = (agent.pid(), source.wait_connected().await);
     source.wait_proxied().await;
-    source.wait_release(1).await;
+    wait_release(&source, 1).await;
     let revisions = site.revisions().await;
     assert_eq!(revisions.len(), 1, "{revisions:?}");
 
@@ -338,7 +180,7 @@ async fn the_agent_of_a_moved_cluster_joins_the_hub_of_the_other_management_clus
     let proxies = record_proxies(&source);
     let mut audit = site.plane.audit_log();
     shell.expect(&format!("clusterctl move --namespace default --to-kubeconfig {to}"), &environment).await;
-    source.assert_empty().await;
+    assert_empty(&source).await;
     let proxies = proxies.lock().unwrap().clone();
     let kept = !proxies.is_empty() && proxies.iter().all(|is_proxied| *is_proxied);
     assert!(kept, "the source has removed its proxy: {proxies:?}");
@@ -361,13 +203,13 @@ async fn the_agent_of_a_moved_cluster_joins_the_hub_of_the_other_management_clus
     source.stop().await;
     let entry = target.wait_proxied().await;
     assert!(entry.proxy_url.is_some_and(|url| url.starts_with("http://default.alpha:")));
-    target.wait_release(1).await;
+    wait_release(&target, 1).await;
     assert_eq!(site.revisions().await, revisions, "no revision is added, none is lost");
     assert_eq!(audit.chandler_writes().unwrap(), [], "nothing is written to the workload cluster");
     assert_eq!(site.greeting().await.as_deref(), Some("Hello from somewhere"));
 
-    target.upgrade("Moved").await;
-    target.wait_release(2).await;
+    upgrade(&target, "Moved").await;
+    wait_release(&target, 2).await;
     assert_eq!(site.greeting().await.as_deref(), Some("Moved from somewhere"));
     let connects = target.hub.metrics().await["chandler_hub_connects_total"];
     assert!(connects > 0.0, "the second hub has connected nobody");

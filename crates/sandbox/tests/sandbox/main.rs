@@ -3,6 +3,7 @@
 
 mod charts;
 mod clusters;
+mod packet_links;
 mod planes;
 mod processes;
 mod restart;
