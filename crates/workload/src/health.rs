@@ -22,7 +22,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::Observation,
+    health::{HealthChecks, Observation},
     identity::{ClusterKey, ReleaseId},
     target::Target,
 };
@@ -100,6 +100,15 @@ impl HealthWatches {
         }
     }
 
+    /// Sets the health checks of the policy of a release. If they have changed, the objects of their kinds are listed again. A
+    /// release that starts to use kinds needs its checks before.
+    pub fn set_checks(&self, release: &ReleaseId, checks: &HealthChecks) {
+        let changed = self.states().set_checks(release, checks);
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
     /// Forgets a release: its objects are not watched because of it any more.
     pub fn forget(&self, release: &ReleaseId) {
         let changed = self.states().forget(release);
@@ -157,6 +166,10 @@ impl HealthWatches {
             *open = self.open(&session);
         }
         let Some(open) = open else { return };
+        // A watch that is opened lists the objects first.
+        for kind in self.states().take_kinds_to_list() {
+            open.watches.remove(&kind);
+        }
         let changes = watch_changes(open.watches.keys(), &wanted);
         for kind in changes.close {
             open.watches.remove(&kind);

@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod health_checks;
 #[cfg(test)]
 mod tests;
 
@@ -11,7 +12,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::{ObjectState, Observation, UNHEALTHY_GRACE_PERIOD},
+    health::{HealthChecks, ObjectState, Observation, UNHEALTHY_GRACE_PERIOD},
     identity::ReleaseId,
 };
 use jiff::Timestamp;
@@ -37,6 +38,10 @@ pub struct States {
     users: BTreeMap<SharedKind, usize>,
     /// The kinds to watch.
     kinds: BTreeMap<SharedKind, KindStates>,
+    /// The checks of the releases that have some.
+    checks: HashMap<ReleaseId, HealthChecks>,
+    /// The kinds whose objects have to be listed again, because the checks of a release have changed.
+    to_list: BTreeSet<SharedKind>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +97,7 @@ impl States {
 
     /// Forgets a release. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
+        self.checks.remove(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         self.select_kinds()

@@ -2,19 +2,20 @@
 
 use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
-use chandler_core::{backoff, reachability::STABLE_AFTER};
+use chandler_core::{backoff, health::ObjectState, reachability::STABLE_AFTER};
 use kube::{
     Client,
     api::{ListParams, WatchParams},
     core::Request as ResourceRequest,
 };
+use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     HealthWatches,
     error::{Next, WatchError},
     kind::SharedKind,
-    object::{Change, Event, Page, parse, read_head, read_object},
+    object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
     states::{Listed, MAX_OBJECTS},
@@ -131,11 +132,21 @@ impl KindWatch {
             if listed.len() >= MAX_OBJECTS {
                 return;
             }
-            if let Ok((head, state)) = read_object(&self.kind, item) {
+            if let Ok((head, state)) = self.read(item) {
                 listed.insert(head.key, (head.release, state));
             }
             tokio::task::consume_budget().await;
         }
+    }
+
+    /// Reads an object and its state, which results from the health check of its release if there is one for the kind.
+    fn read(&self, object: &RawValue) -> Result<(ObjectHead, ObjectState), WatchError> {
+        let (head, state) = read_object(&self.kind, object)?;
+        let check = self.watches.states().check(&self.kind, head.release.as_ref());
+        let Some(check) = check else { return Ok((head, state)) };
+        // What is nested too deeply to be read has no known state.
+        let state = read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object));
+        Ok((head, state))
     }
 
     async fn open_watch(&self, version: &str) -> Result<Lines, WatchError> {
@@ -168,7 +179,7 @@ impl KindWatch {
         // What cannot be read is left out, so that one such object does not stop the watch.
         let version = match event.change {
             Change::Added | Change::Modified => {
-                let Ok((head, state)) = read_object(&self.kind, event.object) else { return Ok(()) };
+                let Ok((head, state)) = self.read(event.object) else { return Ok(()) };
                 let version = head.version.clone();
                 self.watches.update(|states, now| states.changed(&self.kind, head, state, now));
                 version

@@ -1,7 +1,10 @@
+use serde_json::json;
+
 use super::*;
 
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 const CONFIG_MAP: (&str, &str) = ("v1", "ConfigMap");
+const WIDGET: (&str, &str) = ("example.dev/v1", "Widget");
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -234,4 +237,40 @@ fn absent_objects_do_not_grow_without_limit() {
         checks += 1;
     }
     assert!((1..=1_000).contains(&checks), "{checks}");
+}
+
+fn checks(current: &str) -> HealthChecks {
+    let check = json!({"apiVersion": WIDGET.0, "kind": WIDGET.1, "current": current});
+    HealthChecks::compile(&[serde_json::from_value(check).unwrap()])
+}
+
+#[test]
+fn objects_are_listed_again_when_the_checks_of_their_release_change() {
+    let mut states = States::default();
+    assert!(!states.set_checks(&release("web"), &checks("true")), "nothing is watched yet");
+    for name in ["web", "db"] {
+        states.set_kinds(&release(name), kinds(&[WIDGET, DEPLOYMENT]));
+    }
+    let has_check = |states: &States, name| states.check(&kind(WIDGET), Some(&release(name))).is_some();
+    assert_eq!((has_check(&states, "web"), has_check(&states, "db")), (true, false));
+    assert!(states.check(&kind(DEPLOYMENT), Some(&release("web"))).is_none());
+    assert!(states.check(&kind(WIDGET), None).is_none());
+    assert!(states.take_kinds_to_list().is_empty());
+
+    // The list has begun, and may have read objects without the check.
+    assert!(states.set_checks(&release("web"), &checks("false")));
+    assert!(!states.set_checks(&release("web"), &checks("false")), "nothing has changed");
+    assert_eq!(states.take_kinds_to_list(), [Arc::new(kind(WIDGET))].into());
+    assert!(states.take_kinds_to_list().is_empty());
+
+    for of in [WIDGET, DEPLOYMENT] {
+        states.listed(&kind(of), listed(&[("web", Some("web"), ObjectState::Healthy)]), at(0));
+    }
+    assert!(!states.set_checks(&release("db"), &checks("true")), "no object of it was read");
+    assert!(states.set_checks(&release("web"), &checks("true")));
+    assert!(states.set_checks(&release("web"), &HealthChecks::default()));
+    assert!(!has_check(&states, "web") && has_check(&states, "db"));
+    assert_eq!(states.take_kinds_to_list(), [Arc::new(kind(WIDGET))].into());
+    states.forget(&release("db"));
+    assert!(!has_check(&states, "db"));
 }
