@@ -13,7 +13,7 @@ use super::{
 };
 use crate::expression::{Budget, EvaluationError, Expression};
 
-/// How many steps the expressions of a check may take together, for one object. That is about a millisecond.
+/// How many steps the expressions of a check may take together, for one object. They take up to about a millisecond.
 const MAX_STEPS: u32 = 20_000;
 
 /// The checks of a policy. Clones share them.
