@@ -119,7 +119,11 @@ fn health_rows(figures: &Figures) -> Vec<Row> {
     let relative = |with: f64, without: f64| with / without.max(0.001);
     let requests = as_float(without.idle_workload_requests);
     vec![
-        without_goal("without health: restart, requests per cluster", without.restart_requests_per_cluster, ""),
+        without_goal(
+            "without health: restart, requests per cluster",
+            without.restart_requests_per_cluster,
+            "",
+        ),
         without_goal("without health: restart, until the last request", without.restart_s, "s"),
         without_goal("without health: memory after a restart", without.memory_after_restart_mib, "MiB"),
         without_goal("without health: idle minute, CPU", without.idle_cpu_s, "s"),

@@ -156,10 +156,7 @@ impl<'a> Compiler<'a> {
         Ok(ForEach { range, result, condition })
     }
 
-    fn collect(
-        &mut self,
-        parsed: &'a ComprehensionExpr,
-    ) -> Result<(Collect, Option<Node>), ExpressionError> {
+    fn collect(&mut self, parsed: &'a ComprehensionExpr) -> Result<(Collect, Option<Node>), ExpressionError> {
         let unsupported = || ExpressionError::Unsupported("macros with other arguments");
         let Expr::Call(step) = &parsed.loop_step.expr else { return Err(unsupported()) };
         let is_list = matches!(parsed.accu_init.expr, Expr::List(_));

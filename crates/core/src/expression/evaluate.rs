@@ -33,10 +33,14 @@ impl<'a> Evaluation<'a, '_> {
             Node::Integer(number) => Value::Integer(*number),
             Node::Double(number) => Value::Double(*number),
             Node::Text(text) => Value::Text((&**text).into()),
-            Node::List(nodes) => Value::List(nodes.iter().map(|node| self.value(node)).collect::<Result<_, _>>()?),
-            Node::Root(name) => {
-                self.object.get(name).map(Value::from).ok_or_else(|| EvaluationError::NoField((*name).to_owned()))?
+            Node::List(nodes) => {
+                Value::List(nodes.iter().map(|node| self.value(node)).collect::<Result<_, _>>()?)
             }
+            Node::Root(name) => self
+                .object
+                .get(name)
+                .map(Value::from)
+                .ok_or_else(|| EvaluationError::NoField((*name).to_owned()))?,
             Node::Loop(number) => self.loops.get(*number).cloned().unwrap_or(Value::Null),
             Node::Field { of, name, is_optional } => {
                 let of = self.value(of)?;
@@ -157,9 +161,11 @@ impl<'a> Evaluation<'a, '_> {
             Operator::Greater => compared(Ordering::is_gt),
             Operator::GreaterOrEqual => compared(Ordering::is_ge),
             Operator::In => self.is_in(left, right).map(Value::Boolean),
-            Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Remainder => {
-                arithmetic(operator, left, right)
-            }
+            Operator::Add
+            | Operator::Subtract
+            | Operator::Multiply
+            | Operator::Divide
+            | Operator::Remainder => arithmetic(operator, left, right),
         }
     }
 
@@ -181,9 +187,9 @@ impl<'a> Evaluation<'a, '_> {
             self.take_for(argument)?;
         }
         Ok(match (function, arguments) {
-            (Function::Size, [of]) => Value::Integer(
-                i64::try_from(of.size()?).map_err(|_| EvaluationError::Arithmetic)?,
-            ),
+            (Function::Size, [of]) => {
+                Value::Integer(i64::try_from(of.size()?).map_err(|_| EvaluationError::Arithmetic)?)
+            }
             (Function::Contains, [Value::Text(text), Value::Text(part)]) => {
                 Value::Boolean(text.contains(&**part))
             }

@@ -67,8 +67,14 @@ const COMMON: &[(&str, Option<bool>)] = &[
     ("status.conditions[2].type == 'Synced'", None),
     ("status.conditions[-1].type == 'Synced'", None),
     ("'a' in spec.names && !('c' in spec.names) && 'phase' in status", Some(true)),
-    ("spec.names.size() == 3 && size(spec.names) == 3 && size(spec.text) == 5 && size(status) > 0", Some(true)),
-    ("status.phase.contains('unn') && status.phase.startsWith('Run') && status.phase.endsWith('ing')", Some(true)),
+    (
+        "spec.names.size() == 3 && size(spec.names) == 3 && size(spec.text) == 5 && size(status) > 0",
+        Some(true),
+    ),
+    (
+        "status.phase.contains('unn') && status.phase.startsWith('Run') && status.phase.endsWith('ing')",
+        Some(true),
+    ),
     ("status.phase.contains(1)", None),
     ("spec.empty == null", Some(true)),
     ("spec.names == ['a', 'b', 'b'] && spec.names != ['a']", Some(true)),
@@ -76,7 +82,10 @@ const COMMON: &[(&str, Option<bool>)] = &[
     ("status.phase == 1", Some(false)),
     ("spec.replicas == 3.0", Some(true)),
     ("status.ready == 2 ? status.phase == 'Running' : status.missing", Some(true)),
-    ("int('42') == 42 && string(42) == '42' && double(1) == 1.0 && int(2.9) == 2 && string(true) == 'true'", Some(true)),
+    (
+        "int('42') == 42 && string(42) == '42' && double(1) == 1.0 && int(2.9) == 2 && string(true) == 'true'",
+        Some(true),
+    ),
     ("int('x') == 42", None),
     ("1 / 0 == 1", None),
     ("9223372036854775807 + 1 == 0", None),
@@ -95,7 +104,9 @@ fn expressions_have_the_results_of_the_language() {
 /// Numbers of an object are integers, as for an API server.
 fn to_cel(json: &Json) -> cel::Value {
     match json {
-        Json::Number(number) => number.as_i64().map_or_else(|| number.as_f64().unwrap().into(), cel::Value::Int),
+        Json::Number(number) => {
+            number.as_i64().map_or_else(|| number.as_f64().unwrap().into(), cel::Value::Int)
+        }
         Json::Array(array) => array.iter().map(to_cel).collect::<Vec<_>>().into(),
         Json::Object(map) => {
             let map: HashMap<String, cel::Value> =
@@ -191,8 +202,9 @@ fn in_a_worker(test: impl FnOnce() + Send + 'static) {
 fn no_text_keeps_the_parser_busy() {
     in_a_worker(|| {
         let parts = [
-            "(", "[", "{", "!", "-", "! ", "- ", "a?", "a?b:", "a.b(", "[a,", "a&&", "a||b&&", "a+", "a<", "a.", "a[", "{a:",
-            "'\\x", "(a?b:", "--(", "has(a.", "a.map(x,", "a.?b(", "\u{c}\0", "\u{e9}", "'", "\"\"\"", "`", "//", "1e", "0x",
+            "(", "[", "{", "!", "-", "! ", "- ", "a?", "a?b:", "a.b(", "[a,", "a&&", "a||b&&", "a+", "a<",
+            "a.", "a[", "{a:", "'\\x", "(a?b:", "--(", "has(a.", "a.map(x,", "a.?b(", "\u{c}\0", "\u{e9}",
+            "'", "\"\"\"", "`", "//", "1e", "0x",
         ];
         for part in parts {
             let text: String = part.chars().cycle().take(MAX_LENGTH).collect();

@@ -35,9 +35,9 @@ impl<'a> From<&'a Json> for Value<'a> {
         match json {
             Json::Null => Self::Null,
             Json::Bool(boolean) => Self::Boolean(*boolean),
-            Json::Number(number) => {
-                number.as_i64().map_or_else(|| Self::Double(number.as_f64().unwrap_or(f64::NAN)), Self::Integer)
-            }
+            Json::Number(number) => number
+                .as_i64()
+                .map_or_else(|| Self::Double(number.as_f64().unwrap_or(f64::NAN)), Self::Integer),
             Json::String(text) => Self::Text(text.as_str().into()),
             Json::Array(array) => Self::Array(array),
             Json::Object(map) => Self::Map(map),

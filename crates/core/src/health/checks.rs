@@ -73,7 +73,9 @@ impl Check {
     fn compile(check: &HealthCheck) -> Result<Self, String> {
         let HealthCheck { api_version, kind, in_progress, failed, current } = check;
         if !has_status(api_version, kind) {
-            return Err(format!(": Chandler only reads the metadata of a {kind}, so there is nothing to check"));
+            return Err(format!(
+                ": Chandler only reads the metadata of a {kind}, so there is nothing to check"
+            ));
         }
         let parse = |field: &str, source: &str| {
             Expression::parse(source).map_err(|error| format!(".{field}: {error}"))
@@ -115,7 +117,9 @@ impl Check {
             ObjectState::Progressing(format!("its health check `{field}` cannot be evaluated: {error}"))
         };
         match is_true(&self.in_progress.as_ref()) {
-            Ok(true) => return ObjectState::Progressing(reason(object, "its health check `inProgress` is true")),
+            Ok(true) => {
+                return ObjectState::Progressing(reason(object, "its health check `inProgress` is true"));
+            }
             Ok(false) => {}
             Err(error) => return unevaluated("inProgress", &error),
         }

@@ -17,7 +17,8 @@ use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use kube::{
     Api, ResourceExt as _,
     api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
     },
 };
 use serde_json::{Value, json};
@@ -256,7 +257,8 @@ async fn set_widget_status(plane: &Plane, status: Value) {
 }
 
 fn widget_checks(failed: &str, current: &str) -> Value {
-    let check = json!({"apiVersion": "health.example/v1", "kind": "Widget", "failed": failed, "current": current});
+    let check =
+        json!({"apiVersion": "health.example/v1", "kind": "Widget", "failed": failed, "current": current});
     json!({"health": {"checks": [check]}})
 }
 
@@ -266,7 +268,9 @@ async fn a_check_of_the_policy_decides_about_a_custom_resource() {
     let alpha = world.create_cluster("alpha").await;
     publish_widgets(&world);
     let manager = world.start_manager();
-    world.apply_policy("checked", widget_checks("status.phase == 'Broken'", "status.phase == 'Running'")).await;
+    world
+        .apply_policy("checked", widget_checks("status.phase == 'Broken'", "status.phase == 'Running'"))
+        .await;
     world.apply_placement_with_policy("widgets", "widgets", "checked", json!({})).await;
     let installed = world.wait_ready("widgets", "alpha", 1).await;
     assert!(condition(&installed, "Healthy").is_none(), "the Widget has no status yet: {installed:?}");

@@ -145,7 +145,8 @@ impl KindWatch {
         let check = self.watches.states().check(&self.kind, head.release.as_ref());
         let Some(check) = check else { return Ok((head, state)) };
         // What is nested too deeply to be read has no known state.
-        let state = read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object));
+        let state =
+            read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object));
         Ok((head, state))
     }
 

@@ -3,7 +3,8 @@ use serde_json::json;
 use super::*;
 
 fn check(fields: &Value) -> HealthCheck {
-    let mut check = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "current": "status.phase == 'Running'"});
+    let mut check =
+        json!({"apiVersion": "example.dev/v1", "kind": "Widget", "current": "status.phase == 'Running'"});
     check.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     serde_json::from_value(check).unwrap()
 }
@@ -50,7 +51,8 @@ fn the_first_expression_that_is_true_counts() {
     for (status, expected) in rows {
         assert_eq!(state(&checks, &status), expected, "{status}");
     }
-    let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running"}});
+    let deleted =
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running"}});
     let found = checks.find("example.dev/v1", "Widget").unwrap().state(&deleted);
     assert_eq!(found, progressing("it is being deleted"));
 }
@@ -87,7 +89,10 @@ fn an_invalid_check_is_left_out_and_named() {
         (json!({"current": "status.phase =="}), "health.checks[1].current: line 1, column 16: "),
         (json!({"failed": "phase == 'x'"}), "health.checks[1].failed: unknown variable `phase`"),
         (json!({"inProgress": "now()"}), "health.checks[1].inProgress: function `now` is not supported"),
-        (json!({"apiVersion": "v1", "kind": "Secret"}), "health.checks[1]: Chandler only reads the metadata of a Secret"),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret"}),
+            "health.checks[1]: Chandler only reads the metadata of a Secret",
+        ),
         (json!({"apiVersion": "v1", "kind": "ConfigMap"}), "health.checks[1]: Chandler only reads"),
         (json!({"kind": "Gadget"}), "health.checks[1]: there is another check for this kind"),
     ];

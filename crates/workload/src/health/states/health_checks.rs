@@ -22,17 +22,17 @@ impl States {
             self.checks.insert(release.clone(), checks.clone())
         };
         let before = before.unwrap_or_default();
-        let check_of = |checks: &HealthChecks, kind: &ObjectKind| {
-            checks.find(&kind.api_version, &kind.kind).cloned()
-        };
+        let check_of =
+            |checks: &HealthChecks, kind: &ObjectKind| checks.find(&kind.api_version, &kind.kind).cloned();
         // Nothing is to be done for a kind of which no object of this release was read.
         let is_read = |states: &super::KindStates| {
             states.progress == Progress::Waiting
                 || states.objects.values().any(|entry| entry.release.as_deref() == Some(release))
         };
-        let changed = self.kinds.iter().filter(|(kind, states)| {
-            check_of(&before, kind) != check_of(checks, kind) && is_read(states)
-        });
+        let changed = self
+            .kinds
+            .iter()
+            .filter(|(kind, states)| check_of(&before, kind) != check_of(checks, kind) && is_read(states));
         let changed: Vec<SharedKind> = changed.map(|(kind, _)| kind.clone()).collect();
         let must_list = !changed.is_empty();
         self.to_list.extend(changed);
