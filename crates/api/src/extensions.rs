@@ -67,6 +67,12 @@ pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// Annotation of a HelmChartProxy with its AddonPolicy: `NAME`, or `platform/NAME` for one in the platform namespace.
 pub const POLICY_ANNOTATION: &str = "chandler.dev/policy";
+/// Annotation of a HelmChartProxy with versions of its chart by Kubernetes minor version, as a JSON object such as
+/// `{"1.34": "1.2.x", "1.35": "1.3.x"}`.
+pub const KUBERNETES_VERSIONS_ANNOTATION: &str = "chandler.dev/kubernetes-versions";
+/// Annotation of a HelmChartProxy with the moment of a Kubernetes upgrade at which its version changes: `BeforeControlPlane`,
+/// `AfterControlPlane` (the default) or `AfterCluster`.
+pub const KUBERNETES_UPGRADE_ANNOTATION: &str = "chandler.dev/kubernetes-upgrade";
 /// Annotation of a placement or of a release object with the value `true`: no operation is started. `chandler suspend`
 /// writes it.
 pub const SUSPEND_ANNOTATION: &str = "chandler.dev/suspend";

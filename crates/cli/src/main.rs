@@ -9,6 +9,7 @@ mod crds;
 mod describe;
 mod doctor;
 mod get;
+mod history;
 mod hooks;
 mod hub;
 mod lease;
@@ -56,6 +57,7 @@ enum Command {
     ///
     /// Exit codes: 0 if there is no problem, 1 if there is one.
     Doctor(doctor::DoctorArgs),
+    History(history::HistoryArgs),
     Logs(logs::LogsArgs),
     LogLevel(log_level::LogLevelArgs),
     Suspend(suspend::SuspendArgs),
@@ -131,6 +133,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(arguments) => runtime()?.block_on(get::run(arguments)),
         Command::Describe(arguments) => runtime()?.block_on(describe::run(arguments)),
         Command::Doctor(arguments) => runtime()?.block_on(doctor::run(arguments)),
+        Command::History(arguments) => runtime()?.block_on(history::run(arguments)),
         Command::Logs(arguments) => runtime()?.block_on(logs::run(arguments)),
         Command::LogLevel(arguments) => runtime()?.block_on(log_level::run(arguments)),
         Command::Suspend(arguments) => runtime()?.block_on(suspend::run(arguments)),

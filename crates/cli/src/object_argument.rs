@@ -1,4 +1,4 @@
-//! The placement or release that `chandler suspend`, `resume` and `retry` act upon.
+//! The placement or release that `chandler suspend`, `resume`, `retry` and `history` are about.
 
 use anyhow::{Context as _, Result};
 use chandler_view::{
@@ -71,7 +71,7 @@ struct ObjectOutput<'a> {
 }
 
 impl Selection {
-    /// Returns the objects whose annotations are written.
+    /// Returns the objects that the user has selected.
     pub fn objects(&self) -> Result<AnnotatedObjects<'_>> {
         let found = self.argument.find(&self.fleet, &self.namespace)?;
         Ok(AnnotatedObjects::new(&found, &self.fleet, self.cluster.as_deref())?)
@@ -105,8 +105,13 @@ impl Selection {
 
     /// Prints the objects in the structured format that the user has chosen, or as text.
     pub fn print(&self, changes: &[Change], text: impl FnOnce() -> String) -> Result<()> {
+        self.print_value(&changes.iter().map(ObjectOutput::new).collect::<Vec<_>>(), text)
+    }
+
+    /// Prints a value in the structured format that the user has chosen, or the text.
+    pub fn print_value(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let text = match self.output {
-            Some(format) => format.text(&changes.iter().map(ObjectOutput::new).collect::<Vec<_>>())?,
+            Some(format) => format.text(value)?,
             None => text(),
         };
         print!("{text}");

@@ -6,7 +6,7 @@ use chandler_core::{
     cluster_conditions::{Addon, NOT_INSTALLED},
     identity::{ClusterKey, ReleaseId},
     naming,
-    placement::PlacementKind,
+    placement::{KubernetesFollower, PlacementKind},
     policy::{ReleasePolicy, cycle_text, last_on_cluster_delete},
     release::{Claimant, ReleaseKind},
 };
@@ -146,6 +146,15 @@ impl AllKinds {
         self.pairs.iter().any(|pair| pair.is_removed_first(release))
     }
 
+    /// Returns the add-ons of a cluster whose versions follow its Kubernetes version, except for those of Extensions.
+    pub fn kubernetes_followers(
+        &self,
+        cluster: &ClusterKey,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<KubernetesFollower> {
+        self.pairs.iter().flat_map(|pair| pair.kubernetes_followers(cluster, labels)).collect()
+    }
+
     /// Returns the add-ons of a cluster and whether they are ready.
     pub fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon> {
         self.pairs.iter().flat_map(|pair| pair.addons(cluster, labels)).collect()
@@ -158,6 +167,11 @@ pub trait PairCaches: Send + Sync {
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)>;
     fn release_counts(&self) -> ReleaseCounts;
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
+    fn kubernetes_followers(
+        &self,
+        cluster: &ClusterKey,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<KubernetesFollower>;
     fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst>;
     /// Returns whether a release object is being deleted, or is deleted before its Cluster. It is `false` for release objects of
     /// other kinds.
@@ -198,6 +212,30 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
         let placed =
             |release: &Arc<P::Release>| Addon::of_release(&addon_name::<P>(release), release.readiness());
         releases.iter().map(placed).chain(unplaced).collect()
+    }
+
+    fn kubernetes_followers(
+        &self,
+        cluster: &ClusterKey,
+        labels: &BTreeMap<String, String>,
+    ) -> Vec<KubernetesFollower> {
+        let following = self.placements.state_filter(|placement| {
+            placement.meta().deletion_timestamp.is_none()
+                && placement.kubernetes_versions().is_some()
+                && placement.selects(cluster, labels)
+        });
+        let follower = |placement: &Arc<P>| {
+            let name = placement.name_any();
+            let releases = self.releases.of_owner_on(&naming::label_value(&name), cluster);
+            let release = releases.iter().find(|release| release.meta().deletion_timestamp.is_none());
+            Some(KubernetesFollower {
+                name,
+                versions: placement.kubernetes_versions()?,
+                requested: release.and_then(|release| release.desired().ok()?.package.version),
+                deployed: release.is_some_and(|release| release.is_deployed()),
+            })
+        };
+        following.iter().filter_map(follower).collect()
     }
 
     fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst> {

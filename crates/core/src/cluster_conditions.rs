@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     conditions::{NewCondition, Status},
     extension::ResolutionInput,
+    placement::KubernetesFollower,
     resolution::UpgradeOutcome,
 };
 
@@ -94,7 +95,8 @@ pub fn addons_ready(addons: &[Addon], tunnel: Option<&str>) -> NewCondition {
 }
 
 /// Returns the condition `AddonsUpgradable`, for the announced Kubernetes version or else for the next minor version.
-pub fn addons_upgradable(input: &ResolutionInput) -> NewCondition {
+/// `followers` are the add-ons that no Extension has a version for.
+pub fn addons_upgradable(input: &ResolutionInput, followers: &[KubernetesFollower]) -> NewCondition {
     let (from, to) = input.next_upgrade();
     let plan = input.plan(&from, &to);
     let depends_on_kubernetes = |name: &str| {
@@ -105,8 +107,11 @@ pub fn addons_upgradable(input: &ResolutionInput) -> NewCondition {
         .steps
         .iter()
         .filter(|step| step.outcome != UpgradeOutcome::Stays || depends_on_kubernetes(&step.extension));
-    let reported: Vec<_> = reported.map(ToString::to_string).collect();
-    let (status, reason) = if plan.blocks() {
+    let blocks: Vec<_> = followers.iter().filter_map(|follower| follower.blocks(&from, &to)).collect();
+    let is_blocked = plan.blocks() || !blocks.is_empty();
+    let moves = followers.iter().filter_map(|follower| follower.moves(&from, &to));
+    let reported: Vec<_> = reported.map(ToString::to_string).chain(blocks).chain(moves).collect();
+    let (status, reason) = if is_blocked {
         (Status::False, ClusterReason::Blocked)
     } else {
         (Status::True, ClusterReason::Upgradable)
@@ -132,12 +137,16 @@ pub fn gates_on_addons(cluster: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::ExtensionInstanceSpec;
+    use std::collections::BTreeMap;
+
+    use chandler_api::extensions::{ExtensionInstanceSpec, KUBERNETES_VERSIONS_ANNOTATION};
     use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use semver::Version;
     use serde_json::json;
 
     use super::*;
+    use crate::{extension::Kubernetes, placement::KubernetesVersions, resolution::Universe};
 
     #[test]
     fn add_ons_that_are_not_ready_are_named() {
@@ -207,5 +216,36 @@ mod tests {
     fn availability_gates_are_read() {
         assert!(gates_on_addons(&json!({"spec": {"availabilityGates": [{"conditionType": "AddonsReady"}]}})));
         assert!(!gates_on_addons(&json!({"spec": {}})));
+    }
+
+    #[test]
+    fn an_add_on_without_a_version_for_the_next_kubernetes_version_blocks_it() {
+        let condition = |minor: u64| {
+            let versions = BTreeMap::from([(
+                KUBERNETES_VERSIONS_ANNOTATION.to_owned(),
+                r#"{"1.34": "1.2.x", "1.35": "1.3.x"}"#.to_owned(),
+            )]);
+            let follower = KubernetesFollower {
+                name: "cni".to_owned(),
+                versions: KubernetesVersions::parse(&versions, "").unwrap(),
+                requested: None,
+                deployed: false,
+            };
+            let input = ResolutionInput {
+                universe: Universe::default(),
+                requests: Vec::new(),
+                invalid: BTreeMap::new(),
+                platform: None,
+                running: BTreeMap::new(),
+                kubernetes: Kubernetes { current: Version::new(1, minor, 4), upgrade: None },
+            };
+            let condition = addons_upgradable(&input, &[follower]);
+            (condition.status, condition.message)
+        };
+        let moves = "Kubernetes 1.35: cni 1.2.x moves to 1.3.x after the control plane";
+        assert_eq!(condition(34), (Status::True, moves.to_owned()));
+        let (status, message) = condition(35);
+        assert_eq!(status, Status::False);
+        assert!(message.starts_with("Kubernetes 1.36: cni blocks: "), "{message}");
     }
 }

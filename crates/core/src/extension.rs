@@ -11,5 +11,6 @@ pub use implicit::{
     ImplicitChanges, ImplicitInput, ImplicitRequest, Origin, implicit_changes, implicit_instance_name,
 };
 pub use key::{ExtensionKey, namespace_of};
+pub(crate) use kubernetes::next_step;
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
 pub use resolve::{Chosen, Resolution, ResolutionInput, resolve};

@@ -1,10 +1,13 @@
 //! The releases on a workload cluster, read from the labels of the objects that record their revisions.
 
+mod pending;
+
 use std::collections::{BTreeMap, HashMap};
 
 use chandler_api::extensions::ROLLED_BACK_LABEL;
 use jiff::Timestamp;
 
+pub use self::pending::{PendingRecords, Sighting};
 use crate::{
     digest::{InputDigest, InputMark},
     identity::ReleaseId,
@@ -126,16 +129,54 @@ pub struct StoredRevision {
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseInventory {
     releases: HashMap<ReleaseId, BTreeMap<u32, RevisionState>>,
+    pending: PendingRecords,
 }
 
 impl ReleaseInventory {
+    /// Returns an empty inventory that remembers since when pending records are unchanged. Those that are not stored again
+    /// are removed by [`Self::forget_absent`].
+    pub fn with_pending(pending: PendingRecords) -> Self {
+        Self { releases: HashMap::new(), pending }
+    }
+
+    /// Removes what [`Self::with_pending`] remembers about records that do not exist any more.
+    pub fn forget_absent(&mut self) {
+        let releases = &self.releases;
+        self.pending.retain(|release, revision| {
+            releases.get(release).is_some_and(|stored| stored.contains_key(&revision))
+        });
+    }
+
+    /// Returns since when the records of pending revisions are unchanged.
+    pub fn pending(&self) -> &PendingRecords {
+        &self.pending
+    }
+
+    /// Returns when the record of a pending revision was first seen in its current version. `None` if it is not pending or
+    /// does not exist.
+    pub fn unchanged_since(&self, release: &ReleaseId, revision: u32) -> Option<Timestamp> {
+        self.pending.get(release, revision).map(|sighting| sighting.at)
+    }
+
     /// Adds or replaces a revision.
     pub fn store(&mut self, stored: StoredRevision) {
         self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
     }
 
+    /// Adds or replaces a revision whose record was seen.
+    pub fn store_seen(&mut self, stored: StoredRevision, sighting: Sighting) {
+        let StoredRevision { release, seen } = &stored;
+        if seen.status.is_interrupted_or_running() {
+            self.pending.insert(release, seen.revision, sighting);
+        } else {
+            self.pending.remove(release, seen.revision);
+        }
+        self.store(stored);
+    }
+
     /// Removes a revision.
     pub fn forget(&mut self, stored: &StoredRevision) {
+        self.pending.remove(&stored.release, stored.seen.revision);
         if let Some(revisions) = self.releases.get_mut(&stored.release) {
             revisions.remove(&stored.seen.revision);
             if revisions.is_empty() {

@@ -284,3 +284,22 @@ fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {
 fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_without_a_release_is_not_that_of_an_apply() {
+        use proto::operation_result::Outcome;
+        let ignored = vec![".spec.replicas of Deployment shop/web".to_owned()];
+        let result =
+            |outcome| proto::OperationResult { outcome, unchanged: true, ignored_fields: ignored.clone() };
+        let applied = applied(result(Some(Outcome::State(proto::ReleaseState::default())))).unwrap();
+        assert!(applied.unchanged);
+        assert_eq!(applied.ignored_fields, ignored);
+        for outcome in [None, Some(Outcome::Absent(proto::ReleaseAbsent {}))] {
+            assert_eq!(super::applied(result(outcome)), None);
+        }
+    }
+}

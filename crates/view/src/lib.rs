@@ -7,6 +7,7 @@ pub mod description;
 #[allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
 pub mod fixtures;
 pub mod fleet;
+pub mod history;
 pub mod listing;
 pub mod paging;
 pub mod sources;

@@ -28,7 +28,7 @@ fn existing(clusters: &[String]) -> String {
     format!("it has releases on {}", clusters.join(", "))
 }
 
-/// The objects whose annotations a command writes.
+/// The objects that a user has selected. Commands write their annotations.
 #[derive(Clone, Debug)]
 pub enum AnnotatedObjects<'a> {
     Placement(&'a Placement),
@@ -78,6 +78,14 @@ impl<'a> AnnotatedObjects<'a> {
                 })
             }
             (FoundResource::Release(release), _) => Ok(Self::Releases(vec![*release])),
+        }
+    }
+
+    /// Returns the release objects: those of the placement, or the selected ones.
+    pub fn releases(&self, fleet: &'a Fleet) -> Vec<&'a Release> {
+        match self {
+            Self::Placement(placement) => releases_of(fleet, placement),
+            Self::Releases(releases) => releases.clone(),
         }
     }
 

@@ -15,7 +15,7 @@ use chandler_core::{
     digest::InputMark,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
-    inventory::{ReleaseInventory, ReleaseRecords},
+    inventory::{PendingRecords, ReleaseInventory, ReleaseRecords},
     target::Target,
     tunnel::ProxyPolicy,
 };
@@ -79,6 +79,8 @@ pub struct Connection {
 #[derive(Debug)]
 struct State {
     view: InventoryView,
+    /// The pending releases that were known last, also while the cluster is not available.
+    pending: PendingRecords,
     reached: Option<Reached>,
 }
 
@@ -100,6 +102,14 @@ impl Connection {
     /// Returns the cluster's releases, as far as they are known.
     pub fn inventory(&self) -> InventoryView {
         self.lock().view.clone()
+    }
+
+    /// Returns whether Chandler has created a revision of a release, as far as the releases are known.
+    fn has_installed(&self, release: &ReleaseId) -> bool {
+        let state = self.lock();
+        let InventoryView::Known(inventory) = &state.view else { return false };
+        let revisions = inventory.revisions(release);
+        revisions.is_some_and(|revisions| revisions.values().any(|seen| seen.mark.is_some()))
     }
 
     /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
@@ -227,7 +237,11 @@ impl Connections {
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
             uid: uid.map(str::to_owned),
-            state: Mutex::new(State { view: InventoryView::Loading, reached: None }),
+            state: Mutex::new(State {
+                view: InventoryView::Loading,
+                pending: PendingRecords::default(),
+                reached: None,
+            }),
             list_again: list_again.clone(),
             health: health.clone(),
             _stop: stop.clone().drop_guard(),

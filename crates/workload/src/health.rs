@@ -9,6 +9,7 @@ mod kind;
 mod object;
 mod request;
 mod resources;
+mod source;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use chandler_api::status::ObjectRecord;
@@ -32,10 +34,18 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     kind::{SharedKind, watch_changes},
+    source::Source,
     states::States,
     watch::{KindWatch, WatchedCluster},
 };
 use crate::{InventoryChange, reach::SharedClient};
+
+/// Before a kind is listed again because of a release, others may begin to use it.
+const LIST_AGAIN_PAUSE: Duration = Duration::from_secs(2);
+
+/// Returns whether Chandler manages a release, as far as the records of the cluster say it. Releases are known here only once
+/// they were reconciled.
+pub(crate) type ManagedReleases = Arc<dyn Fn(&ReleaseId) -> bool + Send + Sync>;
 
 /// The watched objects of one cluster, shared by all its releases. Clones share them.
 #[derive(Clone)]
@@ -59,12 +69,13 @@ struct Shared {
 struct Session {
     target: Arc<Target>,
     client: SharedClient,
-    selector: String,
+    source: Arc<Source>,
+    is_managed: ManagedReleases,
 }
 
 impl Session {
     fn equals(&self, other: &Self) -> bool {
-        (&self.target, &self.selector) == (&other.target, &other.selector)
+        (&self.target, &self.source) == (&other.target, &other.source)
     }
 }
 
@@ -128,8 +139,17 @@ impl HealthWatches {
 
     /// Opens the watches, as soon as kinds are in use. Watches that are open with the same kubeconfig stay open. Without a
     /// selector, there are no watches.
-    pub(crate) fn start(&self, target: Arc<Target>, client: SharedClient, selector: &str) {
-        let new = Session { target, client, selector: selector.to_owned() };
+    ///
+    /// Objects of releases that were not reconciled yet are kept if Chandler manages them.
+    pub(crate) fn start(
+        &self,
+        target: Arc<Target>,
+        client: SharedClient,
+        selector: &str,
+        is_managed: ManagedReleases,
+    ) {
+        let source = Arc::new(Source::new(&target, selector));
+        let new = Session { target, client, source, is_managed };
         let mut session = self.session();
         if session.as_ref().is_some_and(|open| open.equals(&new)) {
             return;
@@ -138,7 +158,7 @@ impl HealthWatches {
         self.0.watches_changed.notify_one();
     }
 
-    /// Closes the watches. The last known states stay valid.
+    /// Closes the watches. The last known states stay valid, and the watches continue where they were closed.
     pub(crate) fn pause(&self) {
         if self.session().take().is_some() {
             self.0.watches_changed.notify_one();
@@ -155,7 +175,7 @@ impl HealthWatches {
     }
 
     fn update_watches(&self, open: &mut Option<OpenWatches>) {
-        let wanted = self.states().watched();
+        let (wanted, to_list_again) = self.states().watches();
         let Some(session) = self.session().clone().filter(|_| !wanted.is_empty()) else {
             *open = None;
             return;
@@ -166,17 +186,15 @@ impl HealthWatches {
             *open = self.open(&session);
         }
         let Some(open) = open else { return };
-        // A watch that is opened lists the objects first.
-        for kind in self.states().take_kinds_to_list() {
-            open.watches.remove(&kind);
-        }
+        open.watches.retain(|kind, _| !to_list_again.contains(kind));
         let changes = watch_changes(open.watches.keys(), &wanted);
         for kind in changes.close {
             open.watches.remove(&kind);
         }
         for kind in changes.open {
+            let pause = if to_list_again.contains(&kind) { LIST_AGAIN_PAUSE } else { Duration::ZERO };
             let watch = KindWatch::new(self.clone(), open.cluster.clone(), kind.clone());
-            open.watches.insert(kind, AbortOnDropHandle::new(tokio::spawn(watch.run())));
+            open.watches.insert(kind, AbortOnDropHandle::new(tokio::spawn(watch.run(pause))));
         }
     }
 
@@ -188,7 +206,8 @@ impl HealthWatches {
                 return None;
             }
         };
-        let cluster = Arc::new(WatchedCluster::new(client, session.selector.clone()));
+        let cluster =
+            Arc::new(WatchedCluster::new(client, session.source.clone(), session.is_managed.clone()));
         let checks = checks::run(self.clone(), cluster.clone());
         Some(OpenWatches {
             target: session.target.clone(),

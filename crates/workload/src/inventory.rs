@@ -12,10 +12,11 @@ use std::{
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::{ReleaseInventory, ReleaseRecords, StoredRevision},
+    inventory::{PendingRecords, ReleaseInventory, ReleaseRecords, Sighting, StoredRevision},
     reachability::{ANSWER_TIMEOUT, probe_at},
 };
 use futures::{Stream, StreamExt as _};
+use jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchEvent, WatchParams},
@@ -83,8 +84,14 @@ pub struct InventoryWatch {
 }
 
 impl InventoryWatch {
-    /// Lists the records and opens the watch. `probe` asks the cluster whenever the watch sends nothing.
-    pub async fn open(client: Client, probe: Probe, records: Arc<ReleaseRecords>) -> Result<Self, Failure> {
+    /// Lists the records and opens the watch. `probe` asks the cluster whenever the watch sends nothing. `pending` is what the
+    /// last watch has seen.
+    pub async fn open(
+        client: Client,
+        probe: Probe,
+        records: Arc<ReleaseRecords>,
+        pending: PendingRecords,
+    ) -> Result<Self, Failure> {
         let api: Api<DynamicObject> = Api::all_with(client, &resource(&records)?);
         let mut watch = Self {
             probe,
@@ -96,7 +103,7 @@ impl InventoryWatch {
             last_answer: Instant::now(),
         };
         // A cluster that does not serve the kind has no record of it.
-        if watch.list().await? {
+        if watch.list(pending).await? {
             watch.events = Some(watch.open_watch().await?);
         }
         watch.last_answer = Instant::now();
@@ -108,8 +115,8 @@ impl InventoryWatch {
     }
 
     /// Lists all records. Returns `false` if the cluster does not serve their kind.
-    async fn list(&mut self) -> Result<bool, Failure> {
-        let mut inventory = ReleaseInventory::default();
+    async fn list(&mut self, pending: PendingRecords) -> Result<bool, Failure> {
+        let mut inventory = ReleaseInventory::with_pending(pending);
         let mut params = ListParams::default().labels(&self.records.label_selector).limit(PAGE);
         loop {
             let page = match self.api.list_metadata(&params).await {
@@ -120,13 +127,18 @@ impl InventoryWatch {
                 }
                 Err(error) => return Err(failure_of(&error)),
             };
-            page.items.iter().filter_map(|record| self.recorded(record)).for_each(|one| inventory.store(one));
+            for record in &page.items {
+                if let Some(revision) = self.recorded(record) {
+                    inventory.store_seen(revision, sighting(record));
+                }
+            }
             self.version = page.metadata.resource_version.unwrap_or_default();
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
                 break;
             }
         }
+        inventory.forget_absent();
         self.inventory = Arc::new(inventory);
         Ok(true)
     }
@@ -216,10 +228,15 @@ impl InventoryWatch {
         if deleted {
             inventory.forget(&revision);
         } else {
-            inventory.store(revision);
+            inventory.store_seen(revision, sighting(&record));
         }
         Ok(Some(release))
     }
+}
+
+/// Returns the version of a record that is seen now.
+fn sighting(record: &Record) -> Sighting {
+    Sighting { resource_version: record.resource_version().unwrap_or_default(), at: Timestamp::now() }
 }
 
 fn broken(error: &kube::Error) -> WatchEnd {

@@ -15,7 +15,7 @@ use chandler_core::{
     conditions,
     extension::{ExtensionKey, ImplicitChanges, ImplicitInput, ImplicitRequest, Origin, implicit_changes},
     identity::ClusterKey,
-    placement::addon_release_name,
+    placement::{KubernetesFollower, addon_release_name},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -79,8 +79,11 @@ impl Reconciler {
         let (listed, mut problems) = self.listed();
         let defaults = self.defaults();
         let lists = cluster_list::has_list(self.annotation(), &self.cluster.data);
-        let relevant =
-            lists || !instances.is_empty() || !defaults.is_empty() || !self.provisioned().is_empty();
+        let relevant = lists
+            || !instances.is_empty()
+            || !defaults.is_empty()
+            || !self.provisioned().is_empty()
+            || !self.followers().is_empty();
         let (resolved, failed) = if relevant {
             match self.context.resolver.resolve(&self.key, &self.cluster).await {
                 Ok(resolved) => (Some(resolved), None),
@@ -118,6 +121,11 @@ impl Reconciler {
             })?;
         }
         Ok(next(&self.cluster, None))
+    }
+
+    /// Returns the add-ons whose versions follow the Kubernetes version without an Extension.
+    fn followers(&self) -> Vec<KubernetesFollower> {
+        self.context.all_kinds.kubernetes_followers(&self.key, self.cluster.labels())
     }
 
     /// Returns the default extensions of the cluster.
@@ -300,7 +308,8 @@ impl Reconciler {
         addons.extend(missing);
         let tunnel = self.context.tunnels.problem(&self.cluster);
         let ready = addons_ready(&addons, tunnel.as_deref());
-        let new = [Some(ready), resolved.map(|resolved| addons_upgradable(&resolved.input))];
+        let new =
+            [Some(ready), resolved.map(|resolved| addons_upgradable(&resolved.input, &self.followers()))];
         let old = conditions_of(&self.cluster.data);
         let new: Vec<_> = new.into_iter().flatten().collect();
         let types: Vec<_> = new.iter().map(|condition| condition.type_).collect();

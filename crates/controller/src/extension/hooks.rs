@@ -5,11 +5,13 @@ use std::sync::Arc;
 use chandler_api::extensions::{AddonRelease, UpgradeMoment};
 use chandler_core::{
     identity::ClusterKey,
+    placement::{KubernetesFollower, UpgradeAnswer, after_control_plane, before_upgrade},
     release::ReleaseKind as _,
     resolution::{UpgradeOutcome, UpgradePlan, VersionName, parse_kubernetes_version},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
+use semver::Version;
 
 use super::resolver::{Resolved, Resolver};
 use crate::{
@@ -31,20 +33,24 @@ pub struct ExtensionHooks {
 
 impl HookHandler for ExtensionHooks {
     fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        first_block(self.pending_operations.before_cluster_upgrade(cluster, from, to), || {
-            self.before(cluster, from, to)
-        })
+        let operations = self.pending_operations.before_cluster_upgrade(cluster, from, to);
+        let extensions = first_block(operations, || self.before(cluster, from, to));
+        first_block(extensions, || self.followers_before(cluster, from, to))
     }
 
     fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        first_block(self.pending_operations.before_control_plane_upgrade(cluster, from, to), || {
-            self.before(cluster, from, to)
-        })
+        let operations = self.pending_operations.before_control_plane_upgrade(cluster, from, to);
+        let extensions = first_block(operations, || self.before(cluster, from, to));
+        first_block(extensions, || self.followers_before(cluster, from, to))
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let operations = self.pending_operations.after_control_plane_upgrade(cluster, version);
-        first_block(operations, || self.after_control_plane(cluster, version))
+        let extensions = first_block(operations, || self.after_control_plane(cluster, version));
+        first_block(extensions, || match parse_kubernetes_version(version) {
+            Some(version) => answer(after_control_plane(&self.followers(cluster), &version), &version),
+            None => HookResponse::Proceed,
+        })
     }
 
     fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
@@ -67,6 +73,19 @@ impl HookHandler for ExtensionHooks {
 }
 
 impl ExtensionHooks {
+    /// Responds for the HelmChartProxies whose versions follow the Kubernetes version.
+    fn followers_before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+        match parse_kubernetes_version(from).zip(parse_kubernetes_version(to)) {
+            Some((from, to)) => answer(before_upgrade(&self.followers(cluster), &from, &to), &to),
+            None => HookResponse::Proceed,
+        }
+    }
+
+    fn followers(&self, cluster: &ClusterKey) -> Vec<KubernetesFollower> {
+        let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
+        self.all_kinds.kubernetes_followers(cluster, &labels)
+    }
+
     fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let (Some(resolved), Some(version)) = (self.resolved(cluster), parse_kubernetes_version(version))
         else {
@@ -180,11 +199,25 @@ fn blocked(plan: &UpgradePlan, to: &str) -> String {
         .filter(|step| matches!(step.outcome, UpgradeOutcome::Blocks { .. }))
         .map(ToString::to_string)
         .collect();
+    blocked_text(to, &blocks.join("; "))
+}
+
+fn blocked_text(to: &str, blocks: &str) -> String {
     format!(
-        "Kubernetes {to} has to wait: {}. Publish a compatible version, or annotate the Cluster with \
-         chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade to upgrade anyway",
-        blocks.join("; ")
+        "Kubernetes {to} has to wait: {blocks}. Publish a compatible version, or annotate the Cluster with \
+         chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade to upgrade anyway"
     )
+}
+
+/// Responds with the answer of add-ons to an upgrade to this version.
+fn answer(answer: UpgradeAnswer, to: &Version) -> HookResponse {
+    match answer {
+        UpgradeAnswer::Proceed => HookResponse::Proceed,
+        UpgradeAnswer::Wait(message) => wait(message),
+        UpgradeAnswer::Block(blocks) => {
+            HookResponse::Block { message: blocked_text(&to.to_string(), &blocks) }
+        }
+    }
 }
 
 /// Returns the first answer unless it is `Proceed`, else the second.

@@ -135,7 +135,8 @@ impl Resolver {
         self.lock().remove(key);
     }
 
-    async fn kubernetes(
+    /// Returns the Kubernetes version of a cluster and the upgrade that it is in.
+    pub async fn kubernetes(
         &self,
         key: &ClusterKey,
         cluster: &DynamicObject,

@@ -1,4 +1,5 @@
-//! HelmChartProxy: the values of its releases are its template, evaluated for each cluster.
+//! HelmChartProxy: the values of its releases are its template, evaluated for each cluster; the version may depend on the
+//! Kubernetes version of the cluster.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,7 +10,10 @@ use chandler_api::{
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    placement::{RENDERED_FROM_ANNOTATION, Rendering, release_object, rendered_release_object, rendering},
+    placement::{
+        KubernetesVersions, PlacementKind as _, RENDERED_FROM_ANNOTATION, Rendering, release_object,
+        rendered_release_object, rendering,
+    },
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -18,6 +22,7 @@ use serde_json::Value;
 use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
+    extension::Resolver,
     placement::{Compose, ComposeError, Composed},
     tasks::take_turns,
     templates::{TemplateInput, Templates},
@@ -25,12 +30,13 @@ use crate::{
 
 impl ManagedKind for HelmChartProxy {
     fn composer(services: &ComposeServices<'_>) -> Box<dyn Compose<Self>> {
-        Box::new(Composer { templates: services.templates.clone() })
+        Box::new(Composer { templates: services.templates.clone(), resolver: services.resolver.clone() })
     }
 }
 
 struct Composer {
     templates: Templates,
+    resolver: Arc<Resolver>,
 }
 
 impl Compose<HelmChartProxy> for Composer {
@@ -102,7 +108,42 @@ impl Composer {
                 values.map(|values| rendered_release_object(placement, &key, values, &digest, there));
             composed.insert(key, object);
         }
+        self.set_versions(placement, clusters, existing, &mut composed).await;
         Ok(composed)
+    }
+
+    /// Sets the versions of release objects that follow the Kubernetes version of their cluster.
+    async fn set_versions(
+        &self,
+        placement: &HelmChartProxy,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        existing: &ClusterMap<Arc<HelmReleaseProxy>>,
+        composed: &mut Composed<HelmReleaseProxy>,
+    ) {
+        let Some(versions) = placement.kubernetes_versions() else { return };
+        for (key, object) in composed {
+            let (Ok(release), Some(cluster)) = (&mut *object, clusters.get(key)) else { continue };
+            let there = existing.get(key).map(|there| there.spec.version.as_str());
+            let version = match &versions {
+                Ok(versions) => self.version(versions, key, cluster, there).await,
+                Err(error) => Err(error.clone().into()),
+            };
+            match version {
+                Ok(version) => release.spec.version = version,
+                Err(error) => *object = Err(error),
+            }
+        }
+    }
+
+    async fn version(
+        &self,
+        versions: &KubernetesVersions,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+        existing: Option<&str>,
+    ) -> Result<String, ComposeError> {
+        let kubernetes = self.resolver.kubernetes(key, cluster).await?;
+        Ok(versions.version(&kubernetes, existing)?.to_owned())
     }
 
     async fn known(

@@ -7,7 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ClusterMap,
     parameters::SchemaError,
-    placement::PlacementKind,
+    placement::{KubernetesVersionsError, NoVersion, PlacementKind},
 };
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
@@ -41,6 +41,10 @@ pub enum ComposeError {
     NoValues,
     #[error(transparent)]
     Kubernetes(#[from] UnknownKubernetes),
+    #[error(transparent)]
+    KubernetesVersions(#[from] KubernetesVersionsError),
+    #[error(transparent)]
+    NoKubernetesVersion(#[from] NoVersion),
     /// No version satisfies the request, and why.
     #[error("{0}")]
     NoVersion(String),

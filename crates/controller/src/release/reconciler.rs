@@ -172,6 +172,12 @@ where
         }
         let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
+        let unchanged_since = match &view.inventory {
+            InventoryView::Known(inventory) => {
+                seen.and_then(|seen| inventory.unchanged_since(&desired.release, seen.revision))
+            }
+            _ => None,
+        };
         let running = self.context.caches.operations.running(&self.uid);
         // The intermediate state of a short operation is not written.
         let finished = running.as_ref().is_none_or(|running| running.reportable);
@@ -213,6 +219,8 @@ where
                 InventoryView::Unavailable(failure) => InventoryState::Unavailable(failure),
                 InventoryView::Known(_) => InventoryState::Known(seen),
             },
+            unchanged_since,
+            timeout: desired.execution.timeout,
             inputs: inputs
                 .as_ref()
                 .map_or(InputState::Unresolved, |inputs| InputState::Resolved(&inputs.digest)),

@@ -52,7 +52,7 @@ pub fn kubernetes(cluster: &Value, control_plane: Option<&Value>) -> Option<Kube
 
 /// Returns the version of the next step of an upgrade, because a control plane cannot skip a minor version. The patch
 /// version of a step before the last is not known; 0 stands for it.
-pub(super) fn next_step(from: &Version, to: &Version) -> Version {
+pub(crate) fn next_step(from: &Version, to: &Version) -> Version {
     if from.major == to.major && from.minor + 1 < to.minor {
         Version::new(from.major, from.minor + 1, 0)
     } else {

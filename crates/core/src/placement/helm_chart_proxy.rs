@@ -14,7 +14,10 @@ use chandler_api::{
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
 
-use super::{PlacementKind, RENDERED_FROM_ANNOTATION, Selection, SelectionError};
+use super::{
+    KubernetesVersions, KubernetesVersionsError, PlacementKind, RENDERED_FROM_ANNOTATION, Selection,
+    SelectionError,
+};
 use crate::{
     digest::Digest,
     identity::ClusterKey,
@@ -46,6 +49,10 @@ impl PlacementKind for HelmChartProxy {
     fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
         PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
+    }
+
+    fn kubernetes_versions(&self) -> Option<Result<KubernetesVersions, KubernetesVersionsError>> {
+        KubernetesVersions::parse(self.annotations(), &self.spec.version)
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {

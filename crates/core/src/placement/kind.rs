@@ -10,7 +10,7 @@ use chandler_api::{
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Selection, SelectionError};
+use super::{KubernetesVersions, KubernetesVersionsError, Selection, SelectionError};
 use crate::{
     identity::ClusterKey,
     policy::PolicyOverrides,
@@ -64,6 +64,10 @@ pub trait PlacementKind:
     /// Returns whether its releases depend on the files of a Source.
     fn follows_sources(&self) -> bool {
         false
+    }
+    /// Returns the versions that it names for Kubernetes versions. `None` means that its version does not follow Kubernetes.
+    fn kubernetes_versions(&self) -> Option<Result<KubernetesVersions, KubernetesVersionsError>> {
+        None
     }
     /// Returns whether `existing` already has the spec and metadata of `desired`.
     fn same_request(existing: &Self::Release, desired: &Self::Release) -> bool;

@@ -18,8 +18,9 @@ use crate::{
     inventory::{ReleaseStatus, RevisionState},
 };
 
-/// A pending operation of another client that is older than this counts as interrupted.
-const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(15);
+/// A pending operation of another client counts as interrupted if its record has not changed for this long, or for the
+/// timeout of the release if that is longer.
+const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(10);
 
 /// The next step for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -352,16 +353,19 @@ fn described(observed: &Observed<'_>, newest: &RevisionState) -> Option<Plan> {
 /// Plans for a pending revision without an operation in flight: an operation of Chandler has been interrupted, one of
 /// another client may still be running. A removal is by another client, unless the policy removes releases that have failed:
 /// otherwise Chandler removes only releases of objects that are being deleted.
+///
+/// The time counts since the record was last seen to change. The time in the record is never later, unless another clock
+/// has written it. A record that was not seen yet is not known to be unchanged.
 fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState, attempts: &Attempts<'_>) -> Plan {
     let is_own = newest.mark.is_some()
         && (newest.status != ReleaseStatus::Uninstalling || attempts.uninstalls_on_failure(newest));
-    let until = newest.updated.and_then(|updated| updated.checked_add(FOREIGN_OPERATION_LIMIT).ok());
-    match until {
-        Some(until) if !is_own && until > observed.now => {
-            Plan::Wait(Wait::ForeignOperation { status: newest.status, until })
-        }
-        _ => operate(ApplyKind::Recover),
+    let since = observed.unchanged_since.unwrap_or(observed.now);
+    let limit = observed.timeout.max(FOREIGN_OPERATION_LIMIT);
+    let until = since.checked_add(limit).unwrap_or(Timestamp::MAX);
+    if is_own || until <= observed.now {
+        return operate(ApplyKind::Recover);
     }
+    Plan::Wait(Wait::ForeignOperation { status: newest.status, until })
 }
 
 fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Option<Plan> {

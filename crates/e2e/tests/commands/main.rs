@@ -17,6 +17,7 @@ mod demo;
 mod documents;
 mod fidelity;
 mod guides;
+mod history;
 mod inline_commands;
 mod installed_manager;
 mod installing;

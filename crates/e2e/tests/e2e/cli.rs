@@ -1,4 +1,4 @@
-//! `chandler get`, `describe`, `logs`, `support-bundle` and `doctor` on a fleet with one failing release.
+//! `chandler get`, `describe`, `history`, `logs`, `support-bundle` and `doctor` on a fleet with one failing release.
 
 use std::process::{Command, Output};
 
@@ -60,6 +60,7 @@ async fn the_commands_report_a_failing_release() {
     let (world, _manager) = create_fleet("cli").await;
     get(&world);
     describe(&world);
+    history(&world);
     logs(&world).await;
     support_bundle(&world).await;
     doctor(&world).await;
@@ -121,6 +122,22 @@ fn describe(world: &World) {
     let output = run(world, &["describe", "nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("chandler get --all-namespaces"));
+}
+
+fn history(world: &World) {
+    let text = run_ok(world, &["history", "hello"]);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().take(5).collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            vec!["CLUSTER", "RELEASE", "REVISION", "STATUS", "VERSION"],
+            vec!["alpha", "default/hello", "1", "deployed", "1.0.0"],
+            vec!["bravo", "default/hello", "1", "deployed", "1.0.0"],
+        ],
+        "{text}"
+    );
+    let one = run_json(world, &["history", "hcp/faulty", "--cluster", "bravo", "--output", "json"]);
+    assert_eq!(one[0]["revisions"][0]["status"], "deployed", "{one}");
 }
 
 async fn logs(world: &World) {

@@ -56,7 +56,11 @@ async fn versions(test: &ExtensionWorld, kind: &str, group: &str, path: &str) ->
 async fn snapshot(test: &ExtensionWorld) -> Snapshot {
     let mut extensions = vec![extension(test, "app").await];
     let workers = versions(test, "Machine", "cluster.x-k8s.io", "/spec/version").await;
-    extensions.extend([extension(test, "cloud").await, extension(test, "net").await]);
+    extensions.extend([
+        extension(test, "cloud").await,
+        chart(test, "cpi").await,
+        extension(test, "net").await,
+    ]);
     let control_planes =
         versions(test, "SandboxControlPlane", "controlplane.cluster.x-k8s.io", "/status/version").await;
     let [control_plane] = control_planes.as_slice() else { panic!("{control_planes:?}") };
@@ -70,6 +74,26 @@ async fn extension(test: &ExtensionWorld, name: &str) -> (String, String, bool) 
     (name.to_owned(), release.spec.version.unwrap(), ready)
 }
 
+/// Returns the name and version of a HelmChartProxy's release, and whether it is ready.
+async fn chart(test: &ExtensionWorld, name: &str) -> (String, String, bool) {
+    let release = test.world.release(name, "alpha").await.unwrap();
+    let current = release.status.filter(|s| s.observed_generation == release.metadata.generation);
+    let ready = current.is_some_and(|status| {
+        status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    });
+    (name.to_owned(), release.spec.version, ready)
+}
+
+/// Applies a HelmChartProxy with a version for each Kubernetes version.
+async fn apply_chart(test: &ExtensionWorld, name: &str) {
+    let annotations = json!({
+        "chandler.dev/kubernetes-versions": r#"{"1.34": "1.0.0", "1.35": "1.1.0"}"#,
+        "chandler.dev/kubernetes-upgrade": "AfterControlPlane",
+    });
+    let fields = json!({"version": "", "clusterSelector": {"matchLabels": {"fleet": "alpha"}}});
+    test.world.apply_annotated_placement(name, "hello", annotations, fields).await;
+}
+
 /// Records distinct snapshots until the upgrade is complete.
 async fn record_upgrade(test: &ExtensionWorld) -> Vec<Snapshot> {
     let snapshots = Mutex::new(Vec::new());
@@ -79,7 +103,7 @@ async fn record_upgrade(test: &ExtensionWorld) -> Vec<Snapshot> {
         if snapshots.last() != Some(&now) {
             snapshots.push(now.clone());
         }
-        let all = [("net", "1.1.0"), ("cloud", "1.1.0"), ("app", "2.0.0")];
+        let all = [("net", "1.1.0"), ("cloud", "1.1.0"), ("cpi", "1.1.0"), ("app", "2.0.0")];
         let upgraded = all.iter().all(|(name, version)| now.is_ready(name, version));
         (upgraded && now.workers == ["v1.35.4"]).then_some(())
     })
@@ -130,6 +154,7 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
         {"version": "2.0.0", "kubernetes": ">=1.35", "dependencies": [{"extension": "net"}]},
     ]);
     test.apply_extension("app", app, default_on("alpha", "AfterCluster")).await;
+    apply_chart(&test, "cpi").await;
 
     let workers = json!({"machineDeployments": [{"class": "workers", "name": "md", "replicas": 1}]});
     apply_cluster(&test, "alpha", json!({"workers": workers})).await;
@@ -139,6 +164,7 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
         assert!(is_ready(&release), "Available only with {name}");
         assert_eq!(release.spec.version.as_deref(), Some("1.0.0"));
     }
+    assert_eq!(chart(&test, "cpi").await, ("cpi".to_owned(), "1.0.0".to_owned(), true));
 
     // The next Kubernetes version is blocked by net until net has a version that supports it.
     let blocked = test.wait_cluster_condition("alpha", "AddonsUpgradable", "False").await;
@@ -150,6 +176,7 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
         "net 1.0.0 moves to 1.1.0 before the control plane",
         "cloud 1.0.0 moves to 1.1.0 after the control plane",
         "app 1.0.0 moves to 2.0.0 after the cluster",
+        "cpi 1.0.0 moves to 1.1.0 after the control plane",
     ] {
         assert!(plan.contains(expected), "{plan}");
     }
@@ -162,10 +189,12 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
         snapshots.iter().any(|now| now.control_plane == old && now.is_ready("net", "1.1.0")),
         "net is ready before the control plane is upgraded: {snapshots:#?}"
     );
-    assert!(
-        snapshots.iter().any(|now| now.is_ready("cloud", "1.1.0") && now.workers == [old]),
-        "cloud is ready before the workers are upgraded: {snapshots:#?}"
-    );
+    for name in ["cloud", "cpi"] {
+        assert!(
+            snapshots.iter().any(|now| now.is_ready(name, "1.1.0") && now.workers == [old]),
+            "{name} is ready before the workers are upgraded: {snapshots:#?}"
+        );
+    }
     for now in &snapshots {
         if now.control_plane == new {
             assert_eq!(
@@ -174,11 +203,20 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
                 "net is upgraded before the control plane: {snapshots:#?}"
             );
         }
-        if now.version("cloud") == "1.1.0" {
-            assert_eq!(now.control_plane, new, "cloud is upgraded after the control plane: {snapshots:#?}");
-        }
-        if now.workers.iter().any(|version| version == new) {
-            assert_eq!(now.version("cloud"), "1.1.0", "cloud is upgraded before the workers: {snapshots:#?}");
+        for name in ["cloud", "cpi"] {
+            if now.version(name) == "1.1.0" {
+                assert_eq!(
+                    now.control_plane, new,
+                    "{name} is upgraded after the control plane: {snapshots:#?}"
+                );
+            }
+            if now.workers.iter().any(|version| version == new) {
+                assert_eq!(
+                    now.version(name),
+                    "1.1.0",
+                    "{name} is upgraded before the workers: {snapshots:#?}"
+                );
+            }
         }
         if now.version("app") == "2.0.0" {
             assert!(
@@ -188,11 +226,11 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
         }
     }
     test.wait_cluster_condition("alpha", "AddonsReady", "True").await;
-    for name in ["net", "cloud", "app"] {
+    for name in ["net", "cloud", "cpi", "app"] {
         let revisions = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
         assert_eq!(test.world.history(&alpha, name), revisions, "{name}");
     }
-    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (3, 0));
+    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (4, 0));
 }
 
 #[tokio::test]

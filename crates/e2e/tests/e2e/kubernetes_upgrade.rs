@@ -1,10 +1,11 @@
 //! Releases during a Kubernetes upgrade of their cluster, and while its version is unknown.
 
+use chandler_api::addons::HelmChartProxy;
 use chandler_e2e::{
     manager::Manager,
     self_hosted::{NAMESPACE, SelfHosted},
-    wait::eventually,
-    world::{World, chart, config_value},
+    wait::{eventually, until},
+    world::{World, chart, config_value, hello},
 };
 use chandler_sandbox::{
     assets::KubernetesVersion,
@@ -111,5 +112,56 @@ async fn while_the_kubernetes_version_is_unknown_charts_that_read_it_wait_and_ar
     let both = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
     assert_eq!(test.revisions("capable").await, both);
     assert_eq!(test.revisions("hello").await, first);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_chart_has_the_version_that_its_placement_names_for_the_kubernetes_version() {
+    let test = SelfHosted::new("named-versions").await;
+    test.repository.publish_version(&hello(), "1.1.0").unwrap();
+    test.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
+    let resource = ApiResource::erase::<SandboxControlPlane>(&());
+    wait_served(&test.management.client, &resource).await.unwrap();
+    test.apply(&json!({
+        "apiVersion": resource.api_version, "kind": resource.kind,
+        "metadata": {
+            "name": "alpha", "namespace": NAMESPACE, "labels": {"cluster.x-k8s.io/cluster-name": "alpha"},
+        },
+        "spec": {"version": "v1.34.4"},
+    }))
+    .await;
+    report_version(&test, Some("v1.34.4")).await;
+    let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": "alpha"});
+    test.create_cluster("alpha", &test.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
+    test.apply_placement("hello", "alpha", "hello", &json!({"version": ""})).await;
+    let placements: Api<HelmChartProxy> = Api::namespaced(test.management.client.clone(), NAMESPACE);
+    let annotate = async |versions: &str| {
+        let annotations = json!({"chandler.dev/kubernetes-versions": versions});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        placements.patch("hello", &PatchParams::default(), &patch).await.unwrap();
+    };
+    annotate(r#"{"1.34": "1.0.0", "1.35": "1.1.0"}"#).await;
+    let manager = Manager::from_process(test.management.start_manager());
+    let version = async || test.release("hello").await.unwrap().spec.version;
+    test.wait_ready("hello", 1).await;
+    assert_eq!(version().await, "1.0.0");
+    report_version(&test, Some("v1.35.4")).await;
+    test.wait_ready("hello", 2).await;
+    assert_eq!(version().await, "1.1.0");
+
+    // A Kubernetes version that is not named, and an annotation that cannot be read, are reported and change nothing.
+    let wait_problem = async |text: &str| {
+        until(&format!("the placement reports: {text}"), async || {
+            let status = placements.get("hello").await.unwrap().status.unwrap_or_default();
+            status.conditions.iter().any(|one| one.status == "False" && one.message.contains(text))
+        })
+        .await;
+    };
+    report_version(&test, Some("v1.36.0")).await;
+    wait_problem("names no version for Kubernetes 1.36").await;
+    annotate("1.36: 2.0.0").await;
+    wait_problem("is not a JSON object").await;
+    test.wait_ready("hello", 2).await;
+    assert_eq!(version().await, "1.1.0");
     manager.stop().await;
 }

@@ -4,17 +4,18 @@
 
 use std::{process::Stdio, time::Duration};
 
+use chandler_api::status::ReleaseStatus;
 use chandler_e2e::{
+    clock_shift::ShiftedClock,
+    manager::Manager,
     wait::eventually,
     world::{World, chart, condition, config_value},
 };
 use chandler_sandbox::plane::Plane;
-use k8s_openapi::{
-    api::core::v1::{ConfigMap, Secret},
-    jiff::Timestamp,
-};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
@@ -105,11 +106,10 @@ impl<'a> HelmCli<'a> {
         self.release_secrets(release).await.iter().map(|secret| label(secret, "status")).collect()
     }
 
-    /// Backdates the newest revision by one hour.
-    async fn backdate(&self, release: &str) {
+    /// Changes the record of the newest revision as its client would, without changing its status.
+    async fn touch(&self, release: &str) {
         let newest = self.release_secrets(release).await.pop().unwrap();
-        let time = (Timestamp::now() - Duration::from_hours(1)).as_second().to_string();
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"createdAt": time, "modifiedAt": time}}}));
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"touched": "true"}}}));
         let secrets = self.secrets().await;
         secrets.patch(&newest.metadata.name.unwrap(), &PatchParams::default(), &patch).await.unwrap();
     }
@@ -123,42 +123,79 @@ fn history(statuses: &[&str]) -> Vec<(u64, String)> {
     (1..).zip(statuses.iter().map(|status| (*status).to_owned())).collect()
 }
 
+/// Waits until a release is left to another client, which is given until this time.
+async fn wait_left(world: &World, release: &str, status: &str) -> Timestamp {
+    let taken_over_at = |status: &ReleaseStatus| {
+        let message = &condition(status, "Ready")?.message;
+        let (_, until) = message.split_once("Chandler takes over at ")?;
+        assert!(message.contains("the operation of another client"), "{message}");
+        until.parse::<Timestamp>().ok()
+    };
+    let seen = world.wait_status(release, "alpha", "left", |status| taken_over_at(status).is_some()).await;
+    let reason = &condition(&seen, "Ready").unwrap().reason;
+    assert_eq!((&**reason, &*seen.status), ("HelmReleasePending", status), "{release}");
+    taken_over_at(&seen).unwrap()
+}
+
+/// Enqueues a release object, which a shifted clock does not.
+async fn enqueue(world: &World, release: &str) {
+    let name = world.release(release, "alpha").await.unwrap().name_any();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"at": Timestamp::now().to_string()}}}));
+    world.releases().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+}
+
 #[tokio::test]
-async fn a_release_interrupted_in_any_state_is_left_alone_while_recent_and_then_recovered() {
+async fn a_release_interrupted_in_any_state_is_recovered_once_its_record_has_not_changed_for_long() {
     let world = World::new("interrupted").await;
     let alpha = world.create_cluster("alpha").await;
     let helm = HelmCli::new(&world, &alpha);
     helm.interrupt_all().await;
-    let _manager = world.start_manager();
+    let clock = ShiftedClock::new(&world.dir);
+    let started = Timestamp::now();
+    let _manager = Manager::start_with_environment(&world, 15, &[], clock.environment());
     for (release, _) in INTERRUPTED {
-        world.apply_placement(release, "slow", json!({"valuesTemplate": "hold: false"})).await;
+        let timeout = if release == "rollback" { "20m" } else { "5m" };
+        let spec = json!({"valuesTemplate": "hold: false", "options": {"timeout": timeout}});
+        world.apply_placement(release, "slow", spec).await;
     }
     for (release, status) in INTERRUPTED {
-        let seen = world
-            .wait_status(release, "alpha", "left to the other client", |status| {
-                condition(status, "Ready")
-                    .is_some_and(|c| c.message.contains("the operation of another client"))
-            })
-            .await;
-        let ready = condition(&seen, "Ready").unwrap();
-        assert_eq!((&*ready.reason, &*seen.status), ("HelmReleasePending", status), "{ready:?}");
+        let until = wait_left(&world, release, status).await;
+        let minutes = if release == "rollback" { 20 } else { 10 };
+        assert!(
+            until >= started + SignedDuration::from_mins(minutes),
+            "{release} is seen first now: {until}"
+        );
     }
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    for (release, status) in INTERRUPTED {
-        assert_eq!(helm.statuses(release).await.last().unwrap(), status, "a recent operation is left alone");
-        helm.backdate(release).await;
+    // The other client still works on this one, as far as its record tells.
+    clock.set(6 * 60);
+    let before = wait_left(&world, "upgrade", "pending-upgrade").await;
+    helm.touch("upgrade").await;
+    eventually("the time counts from the change of the record", || async {
+        (wait_left(&world, "upgrade", "pending-upgrade").await > before).then_some(())
+    })
+    .await;
+
+    clock.set(11 * 60);
+    for (release, _) in INTERRUPTED {
+        enqueue(&world, release).await;
     }
     // As in Helm, an upgrade supersedes the last deployed revision or, if there is none, the last revision.
-    for (release, expected) in [
-        ("install", &["superseded", "deployed"][..]),
-        ("upgrade", &["superseded", "failed", "deployed"]),
-        ("rollback", &["superseded", "superseded", "failed", "deployed"]),
-        ("uninstall", &["deployed"]),
-    ] {
+    let expect_recovered = async |release: &str, expected: &[&str]| {
         world.wait_ready_at_any_revision(release, "alpha").await;
         assert_eq!(world.history(&alpha, release), history(expected), "{release}");
         assert_eq!(config_value(&alpha, release, "hold").await.as_deref(), Some("false"), "{release}");
+    };
+    expect_recovered("install", &["superseded", "deployed"]).await;
+    expect_recovered("uninstall", &["deployed"]).await;
+    for (release, status) in [("upgrade", "pending-upgrade"), ("rollback", "pending-rollback")] {
+        assert_eq!(helm.statuses(release).await.last().unwrap(), status, "{release} is left alone");
     }
+    clock.set(21 * 60);
+    for release in ["upgrade", "rollback"] {
+        enqueue(&world, release).await;
+    }
+    expect_recovered("upgrade", &["superseded", "failed", "deployed"]).await;
+    expect_recovered("rollback", &["superseded", "superseded", "failed", "deployed"]).await;
 }
 
 #[tokio::test]

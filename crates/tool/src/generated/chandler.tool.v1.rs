@@ -442,8 +442,8 @@ pub struct RollbackRequest {
     #[prost(string, tag = "7")]
     pub rolled_back_digest: ::prost::alloc::string::String,
     /// Recover a release whose last operation was interrupted: mark a pending last revision as failed. Without it, or if the
-    /// revision has no input digest and is less than 15 minutes old, so that another client may still work on it, Rollback
-    /// fails with CONFLICT in this case.
+    /// revision has no input digest and is younger than the longer of 10 minutes and `options.timeout`, so that another client
+    /// may still work on it, Rollback fails with CONFLICT in this case.
     #[prost(bool, tag = "8")]
     pub recover: bool,
 }

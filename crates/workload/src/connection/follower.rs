@@ -77,7 +77,8 @@ impl Follower {
         let open = async {
             let (reached, probe) = self.connections.reach(&self.cluster, self.tool).await?;
             let (client, records) = (reached.client.clone(), reached.records.clone());
-            let watch = InventoryWatch::open(client, probe, records).await?;
+            let pending = self.connection.upgrade().map(|connection| connection.lock().pending.clone());
+            let watch = InventoryWatch::open(client, probe, records, pending.unwrap_or_default()).await?;
             if let Some(connection) = self.connection.upgrade() {
                 connection.lock().reached = Some(reached.clone());
             }
@@ -93,11 +94,17 @@ impl Follower {
 
     /// Publishes the releases until the watch ends or the credentials are renewed.
     async fn follow(&self, watch: InventoryWatch, reached: &Reached) -> WatchEnd {
+        // Before objects are listed: the inventory says which of them are kept.
+        self.publish(InventoryView::Known(watch.inventory()), None);
         if let Some(connection) = self.connection.upgrade() {
             let Reached { target, shared, records, .. } = reached;
-            connection.health.start(target.clone(), shared.clone(), &records.object_selector);
+            let weak = self.connection.clone();
+            let is_managed = move |release: &ReleaseId| {
+                weak.upgrade().is_some_and(|connection| connection.has_installed(release))
+            };
+            let selector = &records.object_selector;
+            connection.health.start(target.clone(), shared.clone(), selector, Arc::new(is_managed));
         }
-        self.publish(InventoryView::Known(watch.inventory()), None);
         let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
         tokio::select! {
             ended = watch.run(&self.list_again, publish) => ended,
@@ -148,7 +155,12 @@ impl Follower {
 
     fn publish(&self, view: InventoryView, release: Option<ReleaseId>) {
         if let Some(connection) = self.connection.upgrade() {
-            connection.lock().view = view;
+            let mut state = connection.lock();
+            if let InventoryView::Known(inventory) = &view {
+                state.pending.clone_from(inventory.pending());
+            }
+            state.view = view;
+            drop(state);
             self.connections.notify(&self.cluster, release);
         }
     }

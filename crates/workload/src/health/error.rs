@@ -35,7 +35,8 @@ impl WatchError {
             Self::Request(kube::Error::Api(status)) => match status.code {
                 // Every API server serves the core kinds: a 404 for them is the answer of something else.
                 404 if kind.is_optional() => Next::NotServed,
-                429 | 500 | 502 | 503 => Next::Continue,
+                // Renewed credentials continue the watch.
+                401 | 429 | 500 | 502 | 503 => Next::Continue,
                 _ => Next::List,
             },
             Self::Request(_) => Next::Continue,
@@ -69,6 +70,7 @@ mod tests {
             (broken, Next::Continue, Next::Continue),
             (api(503), Next::Continue, Next::Continue),
             (api(429), Next::Continue, Next::Continue),
+            (api(401), Next::Continue, Next::Continue),
             (api(410), Next::List, Next::List),
             // A resource version that is too large, after a backup was restored.
             (api(504), Next::List, Next::List),

@@ -2,32 +2,41 @@
 
 mod absent;
 mod health_checks;
+mod left_out;
+mod notify;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::{HealthChecks, ObjectState, Observation, UNHEALTHY_GRACE_PERIOD},
+    health::{HealthChecks, ObjectState, Observation},
     identity::ReleaseId,
 };
 use jiff::Timestamp;
 
-use self::absent::Absences;
+use self::{absent::Absences, left_out::LeftOut, notify::must_notify};
 use super::{
     kind::{ObjectKind, SharedKind, watched},
     object::{ObjectHead, ObjectKey, object_key},
+    source::{Position, Source},
 };
 
 /// Maximum number of objects of a kind whose states are kept.
 pub const MAX_OBJECTS: usize = 20_000;
 
 /// What a list has shown.
-pub type Listed = HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>;
+#[derive(Debug, Default)]
+pub struct Listed {
+    pub objects: HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
+    pub left_out: LeftOut,
+    /// Which health checks the states result from.
+    checks_version: u32,
+}
 
 /// The states of the watched objects of a cluster. Functions that change them return the releases to notify.
 #[derive(Debug, Default)]
@@ -38,10 +47,10 @@ pub struct States {
     users: BTreeMap<SharedKind, usize>,
     /// The kinds to watch.
     kinds: BTreeMap<SharedKind, KindStates>,
-    /// The checks of the releases that have some.
+    /// Those whose watch has to begin again, with a list.
+    to_list_again: BTreeSet<SharedKind>,
+    /// The health checks of the releases that have some.
     checks: HashMap<ReleaseId, HealthChecks>,
-    /// The kinds whose objects have to be listed again, because the checks of a release have changed.
-    to_list: BTreeSet<SharedKind>,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +58,13 @@ struct KindStates {
     progress: Progress,
     objects: HashMap<ObjectKey, Entry>,
     absences: Absences,
+    position: Option<Position>,
+    left_out: LeftOut,
+    /// A release uses the kind whose objects may have been left out, or were read with other health checks: the next list shows
+    /// them.
+    is_outdated: bool,
+    /// Counts the changes of health checks.
+    checks_version: u32,
 }
 
 /// How much is known of the objects of a kind.
@@ -90,22 +106,74 @@ impl States {
         for kind in &kinds {
             *self.users.entry(kind.clone()).or_default() += 1;
         }
-        let before = self.releases.insert(Arc::new(release.clone()), kinds);
-        self.remove_users(before.unwrap_or_default());
-        self.select_kinds()
+        let before = self.releases.insert(Arc::new(release.clone()), kinds.clone()).unwrap_or_default();
+        let added = kinds.into_iter().filter(|kind| !uses(&before, kind));
+        let lists_again = self.list_left_out(release, added.collect());
+        self.remove_users(before);
+        self.select_kinds() || lists_again
     }
 
-    /// Forgets a release. Returns whether other kinds have to be watched now.
+    /// Forgets a release, and its objects. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
         self.checks.remove(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
-        self.select_kinds()
+        let changed = self.select_kinds();
+        for states in self.kinds.values_mut() {
+            states.leave_out(release);
+        }
+        changed
     }
 
-    /// Returns the kinds to watch.
-    pub fn watched(&self) -> BTreeSet<SharedKind> {
-        self.kinds.keys().cloned().collect()
+    /// Takes in that a release begins to use kinds. Returns whether one of them has to be listed again, because objects of the
+    /// release were left out.
+    fn list_left_out(&mut self, release: &ReleaseId, added: Vec<SharedKind>) -> bool {
+        let mut must_list = false;
+        for kind in added {
+            let states = self.kinds.get_mut(&kind).filter(|states| states.left_out.may_contain(release));
+            if let Some(states) = states {
+                states.is_outdated = true;
+                self.to_list_again.insert(kind);
+                must_list = true;
+            }
+        }
+        must_list
+    }
+
+    /// Returns whether the objects of a release are kept because the release is known. Those of no release may belong to any.
+    pub fn knows(&self, release: Option<&ReleaseId>) -> bool {
+        release.is_none_or(|release| self.releases.contains_key(release))
+    }
+
+    /// Returns the version at which the watch of a kind is continued. `None` means that the objects have to be listed.
+    pub fn version(&self, kind: &ObjectKind, source: &Source) -> Option<String> {
+        let states = self.kinds.get(kind).filter(|states| !states.is_outdated)?;
+        let position = states.position.as_ref().filter(|position| *position.source == *source)?;
+        Some(position.version.clone())
+    }
+
+    /// Takes in how far the watch of a kind has come.
+    pub fn advance(&mut self, kind: &ObjectKind, position: Position) {
+        if let Some(states) = self.kinds.get_mut(kind) {
+            states.position = Some(position);
+        }
+    }
+
+    /// Takes in that the watch of a kind cannot be continued.
+    pub fn lose_position(&mut self, kind: &ObjectKind) {
+        if let Some(states) = self.kinds.get_mut(kind) {
+            states.position = None;
+        }
+    }
+
+    /// Returns whether the last list of a kind has left out objects that a release asks for.
+    pub fn is_outdated(&self, kind: &ObjectKind) -> bool {
+        self.kinds.get(kind).is_some_and(|states| states.is_outdated)
+    }
+
+    /// Returns the kinds to watch, and those among them whose watch has to begin again, with a list. Returns the latter once.
+    pub fn watches(&mut self) -> (BTreeSet<SharedKind>, BTreeSet<SharedKind>) {
+        (self.kinds.keys().cloned().collect(), std::mem::take(&mut self.to_list_again))
     }
 
     fn share(&self, kind: ObjectKind) -> SharedKind {
@@ -145,6 +213,9 @@ impl States {
         if let Some(entry) = states.objects.get(&key) {
             return (entry.observation.clone(), false);
         }
+        if states.is_outdated {
+            return (Observation::NotListed, false);
+        }
         // Jobs are removed after a while, which is healthy: a check would be a request without a purpose.
         if object.kind == "Job" && object.api_version.starts_with("batch/") {
             return (Observation::Missing { since: now }, false);
@@ -152,16 +223,34 @@ impl States {
         states.absences.observation(key, now)
     }
 
-    /// Takes in all objects of a kind.
-    pub fn listed(&mut self, kind: &ObjectKind, listed: Listed, now: Timestamp) -> Vec<ReleaseId> {
+    /// Takes in all objects of a kind. The watch continues at the position.
+    pub fn listed(
+        &mut self,
+        kind: &ObjectKind,
+        listed: Listed,
+        position: Position,
+        now: Timestamp,
+    ) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
-        let is_first = states.progress != Progress::Listed;
+        let is_first = states.progress != Progress::Listed || states.is_outdated;
         states.progress = Progress::Listed;
-        let mut changed = Vec::new();
+        states.position = Some(position);
+        // A release may have begun to use the kind after its objects were left out.
+        let is_used = |release: &ReleaseId| self.releases.get(release).is_some_and(|kinds| uses(kinds, kind));
+        let is_checked = listed.checks_version == states.checks_version;
+        states.is_outdated = !is_checked || listed.left_out.remembered().any(is_used);
+        states.left_out = listed.left_out;
+        let (mut changed, mut shared) = (Vec::new(), HashSet::<Arc<ReleaseId>>::new());
         let mut before = std::mem::take(&mut states.objects);
-        for (key, (release, state)) in listed {
+        for (key, (release, state)) in listed.objects {
             let last = before.remove(&key).map(|entry| entry.observation);
-            let release = share(&self.releases, release);
+            let release = share(&self.releases, release).map(|release| {
+                // Those that are not known yet have many objects, too.
+                shared.get(&release).cloned().unwrap_or_else(|| {
+                    shared.insert(release.clone());
+                    release
+                })
+            });
             if states.store(key, state, release.clone(), last, now) {
                 changed.push(release);
             }
@@ -194,15 +283,21 @@ impl States {
         self.complete_users(kind)
     }
 
-    /// Takes in an object that was created or has changed.
+    /// Takes in an object that was created or has changed. It is kept if its release is known or `is_managed`.
     pub fn changed(
         &mut self,
         kind: &ObjectKind,
         head: ObjectHead,
         state: ObjectState,
+        is_managed: bool,
         now: Timestamp,
     ) -> Vec<ReleaseId> {
+        let is_kept = is_managed || self.knows(head.release.as_ref());
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
+        if !is_kept {
+            states.left_out.extend(head.release.clone());
+            return self.deleted(kind, &head, now);
+        }
         let last = states.objects.get(&head.key).map(|entry| entry.observation.clone());
         if last.is_none() && states.objects.len() >= MAX_OBJECTS {
             return Vec::new();
@@ -265,6 +360,15 @@ impl States {
 }
 
 impl KindStates {
+    /// Removes the objects of a release.
+    fn leave_out(&mut self, release: &ReleaseId) {
+        let before = self.objects.len();
+        self.objects.retain(|_, entry| entry.release.as_deref() != Some(release));
+        if self.objects.len() < before {
+            self.left_out.extend([release.clone()]);
+        }
+    }
+
     /// Stores the state of an object. Returns whether its release has to be notified.
     fn store(
         &mut self,
@@ -294,38 +398,4 @@ fn share(
 
 fn uses(kinds: &[SharedKind], kind: &ObjectKind) -> bool {
     kinds.iter().any(|one| **one == *kind)
-}
-
-/// Returns whether a release has to be notified of an object's new state: if the object is healthy now and was not, or the other
-/// way round. A new reason counts only if it is shown: before, the release is reconciled when the grace period of the object
-/// ends.
-fn must_notify(before: Option<&Observation>, after: &Observation, now: Timestamp) -> bool {
-    let Some(before) = before else { return true };
-    if health(before) != health(after) {
-        return true;
-    }
-    let Observation::Seen { state: ObjectState::Progressing(_) | ObjectState::Failed(_), since } = after
-    else {
-        return false;
-    };
-    before != after && now.duration_since(*since).unsigned_abs() >= UNHEALTHY_GRACE_PERIOD
-}
-
-#[derive(PartialEq, Eq)]
-enum Health {
-    Healthy,
-    Unhealthy,
-    Missing,
-    Unknown,
-}
-
-fn health(observation: &Observation) -> Health {
-    match observation {
-        Observation::Missing { .. } => Health::Missing,
-        Observation::Seen { state: ObjectState::Healthy, .. } => Health::Healthy,
-        Observation::Seen { state: ObjectState::Progressing(_) | ObjectState::Failed(_), .. } => {
-            Health::Unhealthy
-        }
-        Observation::NotListed | Observation::Seen { state: ObjectState::Unknown, .. } => Health::Unknown,
-    }
 }

@@ -1,4 +1,5 @@
 mod api_server;
+mod sessions;
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use chandler_telemetry::RequestCounter;
 use serde_json::{Value, json};
 
 use self::api_server::{ApiServer, LONG};
-use super::*;
+use super::{watch::TURN, *};
 use crate::{WATCH_SILENCE, reach};
 
 const H2: &[&str] = &["h2", "http/1.1"];
@@ -53,7 +54,8 @@ impl Watched {
     fn connect(&self) {
         let client = reach::client(&self.target, &self.requests, WATCH_SILENCE).unwrap().shared;
         // As after a reconnect: an equal target, but not the same.
-        self.health.start(Arc::new(Target::clone(&self.target)), client, SELECTOR);
+        let is_managed = Arc::new(|release: &ReleaseId| release.name == "managed");
+        self.health.start(Arc::new(Target::clone(&self.target)), client, SELECTOR, is_managed);
     }
 
     fn use_kinds(&self, kinds: &[(&str, &str)]) {
@@ -68,12 +70,7 @@ impl Watched {
     }
 
     fn observation(&self, api_version: &str, kind: &str) -> Observation {
-        self.health.observation(&ObjectRecord {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-        })
+        self.health.observation(&record(api_version, kind))
     }
 
     /// Returns the state of the Deployment, or `None` if it is not known to exist.
@@ -87,6 +84,15 @@ impl Watched {
 
 fn release() -> ReleaseId {
     ReleaseId::new("shop", "web")
+}
+
+fn record(api_version: &str, kind: &str) -> ObjectRecord {
+    ObjectRecord {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+    }
 }
 
 /// The object `web`, as a list contains it.
@@ -294,28 +300,54 @@ async fn names_of_custom_resources_are_read_once_for_each_version() {
 }
 
 #[tokio::test]
-async fn states_stay_valid_while_the_watches_are_paused() {
+async fn only_objects_of_known_releases_are_kept() {
     let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
+    let of = |release: &str| {
+        let mut object = deployment("4", 1);
+        object["metadata"]["name"] = json!(release);
+        object["metadata"]["annotations"]["meta.helm.sh/release-name"] = json!(release);
+        object
+    };
+    server.list(DEPLOYMENTS, "5", &[deployment("4", 1), of("managed"), of("foreign")]);
     let mut watched = Watched::start(&server, None);
     watched.use_kinds(&[("apps/v1", "Deployment")]);
     watched.notified().await;
     server.until_watched(DEPLOYMENTS, true).await;
-    watched.connect();
+    let kinds =
+        |kinds: &[&str]| kinds.iter().map(|kind| ("apps/v1".to_owned(), (*kind).to_owned())).collect();
 
-    watched.health.pause();
-    server.until_watched(DEPLOYMENTS, false).await;
-    assert_eq!(
-        server.requests(DEPLOYMENTS, 2).await.len(),
-        2,
-        "a reconnect with the same kubeconfig changes nothing"
-    );
-    assert_eq!(watched.deployment(), Some(ObjectState::Healthy));
+    // Its objects are known already.
+    watched.health.set_kinds(&ReleaseId::new("shop", "managed"), kinds(&["Deployment"]));
+    // Its objects were left out.
+    watched.health.set_kinds(&ReleaseId::new("shop", "foreign"), kinds(&["Deployment"]));
+    for release in ["managed", "foreign"] {
+        let object = ObjectRecord { name: release.to_owned(), ..record("apps/v1", "Deployment") };
+        let is_seen = matches!(watched.health.observation(&object), Observation::Seen { .. });
+        assert_eq!(is_seen, release == "managed", "{release}");
+    }
+    let requests = server.requests(DEPLOYMENTS, 4).await;
+    assert!(!requests[2].is_watch() && requests[3].is_watch(), "it is listed again: {requests:?}");
+    let object = ObjectRecord { name: "foreign".to_owned(), ..record("apps/v1", "Deployment") };
+    let observation = watched.health.observation(&object);
+    assert!(matches!(observation, Observation::Seen { .. }), "{observation:?}");
+    assert_eq!(server.requests(DEPLOYMENTS, 4).await.len(), 4, "{requests:?}");
+}
 
-    server.list(DEPLOYMENTS, "9", &[deployment("8", 0)]);
-    watched.connect();
-    watched.notified().await;
-    assert!(matches!(watched.deployment(), Some(ObjectState::Progressing(_))));
+#[tokio::test]
+async fn a_list_keeps_its_permit_until_it_ends() {
+    let server = ApiServer::start(H2).await;
+    for path in [DEPLOYMENTS, CONFIG_MAPS] {
+        server.list(path, "5", &[]);
+    }
+    let stuck = server.delay(DEPLOYMENTS);
+    let watched = Watched::start(&server, None);
+    watched.use_kinds(&[("apps/v1", "Deployment"), ("v1", "ConfigMap")]);
+    server.requests(DEPLOYMENTS, 1).await;
+    // The other kind gets its turn after a while, but there is only one permit.
+    tokio::time::sleep(TURN + Duration::from_millis(500)).await;
+    assert_eq!(server.requests(CONFIG_MAPS, 0).await.len(), 0);
+    drop(stuck);
+    server.until_watched(CONFIG_MAPS, true).await;
 }
 
 #[tokio::test]

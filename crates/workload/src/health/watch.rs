@@ -1,8 +1,8 @@
 //! The watch of one kind: lists its objects, follows their changes, and tries again after errors.
 
-use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
-use chandler_core::{backoff, health::ObjectState, reachability::STABLE_AFTER};
+use chandler_core::{backoff, health::ObjectState, identity::ReleaseId, reachability::STABLE_AFTER};
 use kube::{
     Client,
     api::{ListParams, WatchParams},
@@ -12,18 +12,19 @@ use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    HealthWatches,
+    HealthWatches, ManagedReleases,
     error::{Next, WatchError},
     kind::SharedKind,
     object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
+    source::{Position, Source},
     states::{Listed, MAX_OBJECTS},
 };
 
 /// Number of objects in one response of a list. Definitions of custom resources are large.
 const PAGE: u32 = 500;
-const PAGE_OF_DEFINITIONS: u32 = 50;
+const PAGE_OF_DEFINITIONS: u32 = 10;
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued.
@@ -33,21 +34,22 @@ const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
 /// The wait after the first failure. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
-/// A list that takes longer no longer keeps other kinds and clusters waiting.
-const TURN: Duration = Duration::from_secs(5);
+/// A list that takes longer no longer keeps other kinds of the cluster waiting.
+pub const TURN: Duration = Duration::from_secs(5);
 
 /// What the watches of a cluster share.
 pub struct WatchedCluster {
     pub client: Client,
     pub resources: Resources,
-    selector: String,
+    source: Arc<Source>,
+    is_managed: ManagedReleases,
     /// One watch is opened at a time, so that all use the connection of the first.
     turn: Semaphore,
 }
 
 impl WatchedCluster {
-    pub fn new(client: Client, selector: String) -> Self {
-        Self { client, resources: Resources::default(), selector, turn: Semaphore::new(1) }
+    pub fn new(client: Client, source: Arc<Source>, is_managed: ManagedReleases) -> Self {
+        Self { client, resources: Resources::default(), source, is_managed, turn: Semaphore::new(1) }
     }
 }
 
@@ -56,19 +58,20 @@ pub struct KindWatch {
     watches: HealthWatches,
     cluster: Arc<WatchedCluster>,
     kind: SharedKind,
-    /// Where the watch is continued. `None` means that the objects have to be listed.
-    version: Option<String>,
     /// Failures since the watch was open for a while.
     failures: u32,
 }
 
 impl KindWatch {
     pub fn new(watches: HealthWatches, cluster: Arc<WatchedCluster>, kind: SharedKind) -> Self {
-        Self { watches, cluster, kind, version: None, failures: 0 }
+        Self { watches, cluster, kind, failures: 0 }
     }
 
-    /// Watches for ever.
-    pub async fn run(mut self) {
+    /// Watches for ever, after a pause.
+    pub async fn run(mut self, pause: Duration) {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         loop {
             // Most of the time is spent in `follow`: what is needed to open a watch is freed before.
             let opened = Box::pin(self.open()).await;
@@ -83,33 +86,47 @@ impl KindWatch {
     }
 
     /// Lists the objects if needed, and opens the watch. Few clusters list at the same time.
-    async fn open(&mut self) -> Result<Lines, WatchError> {
+    async fn open(&self) -> Result<Lines, WatchError> {
         let (cluster, lists) = (self.cluster.clone(), self.watches.0.lists.clone());
         let turn = cluster.turn.acquire().await;
-        let permit = if self.version.is_none() { Some(lists.acquire().await) } else { None };
+        let version = self.watches.states().version(&self.kind, &cluster.source);
+        let permit = if version.is_none() { Some(lists.acquire().await) } else { None };
         let mut open = pin!(async {
-            let version = match self.version.take() {
+            let version = match version {
                 Some(version) => version,
                 None => self.list().await?,
             };
-            self.version = Some(version.clone());
+            drop(permit);
             self.open_watch(&version).await
         });
         if let Ok(opened) = tokio::time::timeout(TURN, &mut open).await {
             return opened;
         }
-        drop((turn, permit));
+        drop(turn);
         open.await
     }
 
-    /// Lists all objects. Returns the version of the list.
+    /// Lists all objects of the releases in question. Returns the version of the list.
     async fn list(&self) -> Result<String, WatchError> {
+        loop {
+            let (listed, version) = self.read_list().await?;
+            let position = self.position(&version);
+            self.watches.update(|states, now| states.listed(&self.kind, listed, position, now));
+            // Releases may have begun to use the kind since the list has begun.
+            if !self.watches.states().is_outdated(&self.kind) {
+                return Ok(version);
+            }
+        }
+    }
+
+    /// Reads the pages of a list.
+    async fn read_list(&self) -> Result<(Listed, String), WatchError> {
         let Self { cluster, kind, .. } = self;
         let path = cluster.resources.path(&cluster.client, kind).await?;
         let is_definition = kind.kind == "CustomResourceDefinition";
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
-        let mut params = ListParams::default().labels(&cluster.selector).limit(page_size);
-        let mut listed = HashMap::new();
+        let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
+        let mut listed = self.watches.states().begin_list(kind);
         loop {
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -119,8 +136,7 @@ impl KindWatch {
             let page: Page<'_> = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
             self.read_page(&page, &mut listed).await;
             if page.metadata.token.is_empty() {
-                self.watches.update(|states, now| states.listed(kind, listed, now));
-                return Ok(page.metadata.resource_version);
+                return Ok((listed, page.metadata.resource_version));
             }
             params.continue_token = Some(page.metadata.token);
         }
@@ -129,11 +145,16 @@ impl KindWatch {
     /// Reads the objects of a page. One that cannot be read counts as not listed: nothing is concluded from it.
     async fn read_page(&self, page: &Page<'_>, listed: &mut Listed) {
         for item in page.items.iter().flatten() {
-            if listed.len() >= MAX_OBJECTS {
+            if listed.objects.len() >= MAX_OBJECTS {
                 return;
             }
             if let Ok((head, state)) = self.read(item) {
-                listed.insert(head.key, (head.release, state));
+                let is_known = self.watches.states().knows(head.release.as_ref());
+                if is_known || self.is_managed(head.release.as_ref()) {
+                    listed.objects.insert(head.key, (head.release, state));
+                } else {
+                    listed.left_out.extend(head.release);
+                }
             }
             tokio::task::consume_budget().await;
         }
@@ -150,10 +171,19 @@ impl KindWatch {
         Ok((head, state))
     }
 
+    /// Returns whether Chandler manages a release, although it may not be known yet.
+    fn is_managed(&self, release: Option<&ReleaseId>) -> bool {
+        release.is_some_and(|release| (self.cluster.is_managed)(release))
+    }
+
+    fn position(&self, version: &str) -> Position {
+        Position { source: self.cluster.source.clone(), version: version.to_owned() }
+    }
+
     async fn open_watch(&self, version: &str) -> Result<Lines, WatchError> {
         let Self { cluster, kind, .. } = self;
         let path = cluster.resources.path(&cluster.client, kind).await?;
-        let params = WatchParams::default().labels(&cluster.selector).timeout(WATCH_SECONDS);
+        let params = WatchParams::default().labels(&cluster.source.selector).timeout(WATCH_SECONDS);
         let resource = ResourceRequest::new(path.all());
         let request = if kind.has_status() {
             resource.watch(&params, version)
@@ -164,7 +194,7 @@ impl KindWatch {
     }
 
     /// Follows the watch until it ends.
-    async fn follow(&mut self, mut lines: Lines) -> Result<(), WatchError> {
+    async fn follow(&self, mut lines: Lines) -> Result<(), WatchError> {
         while let Some(line) = lines.next().await? {
             self.take_in(&line)?;
             tokio::task::consume_budget().await;
@@ -172,30 +202,34 @@ impl KindWatch {
         Ok(())
     }
 
-    fn take_in(&mut self, line: &[u8]) -> Result<(), WatchError> {
+    fn take_in(&self, line: &[u8]) -> Result<(), WatchError> {
         let event: Event<'_> = serde_json::from_slice(line).map_err(|_| WatchError::Unreadable)?;
         if event.change == Change::Error {
             return Err(kube::Error::Api(parse(event.object)?).into());
         }
         // What cannot be read is left out, so that one such object does not stop the watch.
-        let version = match event.change {
-            Change::Added | Change::Modified => {
-                let Ok((head, state)) = self.read(event.object) else { return Ok(()) };
-                let version = head.version.clone();
-                self.watches.update(|states, now| states.changed(&self.kind, head, state, now));
-                version
-            }
-            Change::Deleted | Change::Bookmark | Change::Error => {
-                let Ok(head) = read_head(event.object) else { return Ok(()) };
-                if event.change == Change::Deleted {
-                    self.watches.update(|states, now| states.deleted(&self.kind, &head, now));
-                }
-                head.version
-            }
+        let (head, state) = match event.change {
+            Change::Added | Change::Modified => match self.read(event.object) {
+                Ok((head, state)) => (head, Some(state)),
+                Err(_) => return Ok(()),
+            },
+            Change::Deleted | Change::Bookmark | Change::Error => match read_head(event.object) {
+                Ok(head) => (head, None),
+                Err(_) => return Ok(()),
+            },
         };
-        if !version.is_empty() {
-            self.version = Some(version);
-        }
+        let is_managed = self.is_managed(head.release.as_ref());
+        let position = (!head.version.is_empty()).then(|| self.position(&head.version));
+        self.watches.update(|states, now| {
+            if let Some(position) = position {
+                states.advance(&self.kind, position);
+            }
+            match (event.change, state) {
+                (_, Some(state)) => states.changed(&self.kind, head, state, is_managed, now),
+                (Change::Deleted, None) => states.deleted(&self.kind, &head, now),
+                (_, None) => Vec::new(),
+            }
+        });
         Ok(())
     }
 
@@ -207,7 +241,7 @@ impl KindWatch {
         let Err(error) = ended else { return if was_stable { CONTINUE_PAUSE } else { self.backoff() } };
         let next = error.next(&self.kind);
         if next != Next::Continue {
-            self.version = None;
+            self.watches.states().lose_position(&self.kind);
         }
         if next == Next::NotServed {
             self.cluster.resources.forget(&self.kind);

@@ -101,7 +101,7 @@ func (r *Release) planRollback(spec RollbackSpec, revisions []*rspb.Release) (ro
 	last := revisions[0]
 	plan := rollbackPlan{}
 	switch status := last.Info.Status; {
-	case status.IsPending() && (!spec.Recover || mayBeRunning(last)):
+	case status.IsPending() && (!spec.Recover || mayBeRunning(last, spec.Options.GetTimeout().AsDuration())):
 		return plan, failure.New(failure.Conflict,
 			"revision %d of the release is %s: another operation is running or was interrupted", last.Version, status)
 	case status.IsPending():
@@ -123,14 +123,15 @@ func (r *Release) planRollback(spec RollbackSpec, revisions []*rspb.Release) (ro
 	return plan, nil
 }
 
-// foreignOperationLimit is the age from which a pending revision of another client counts as interrupted.
-const foreignOperationLimit = 15 * time.Minute
+// foreignOperationLimit is the age from which a pending revision of another client counts as interrupted, unless the timeout of
+// the operation is longer.
+const foreignOperationLimit = 10 * time.Minute
 
 // mayBeRunning reports whether another client may still work on a pending revision. Chandler runs one operation of a release at
 // a time.
-func mayBeRunning(pending *rspb.Release) bool {
+func mayBeRunning(pending *rspb.Release, timeout time.Duration) bool {
 	isOwn := inputDigest(pending.Labels, pending.Version) != ""
-	return !isOwn && time.Since(pending.Info.LastDeployed) < foreignOperationLimit
+	return !isOwn && time.Since(pending.Info.LastDeployed) < max(foreignOperationLimit, timeout)
 }
 
 // planDeployed plans for a last revision that is deployed.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"helm.sh/helm/v4/pkg/kube"
 	rcommon "helm.sh/helm/v4/pkg/release/common"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/rest/fake"
 
+	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 )
 
@@ -77,6 +79,54 @@ func TestRollbackKeepsCRDsAndObjectsOfOthers(t *testing.T) {
 			got, err := client.deletable(kube.ResourceList{c.info}, target)
 			if (err != nil) != c.fails || got.Contains(c.info) != c.want {
 				t.Fatalf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// roundTripper answers requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// Helm leaves an object behind that it cannot read, and reports success.
+func TestRollbackFailsIfAnObjectCannotBeRead(t *testing.T) {
+	const owned = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"app.kubernetes.io/managed-by":"Helm"},` +
+		`"annotations":{"meta.helm.sh/release-name":"web","meta.helm.sh/release-namespace":"apps"}}}`
+	for name, c := range map[string]struct {
+		// second is the status of the second read, which is Helm's.
+		second int
+		want   string
+	}{
+		"readable":   {200, "GET GET DELETE"},
+		"unreadable": {403, "GET GET"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests []string
+			transport := operation.NewTransport(roundTripper(func(request *http.Request) (*http.Response, error) {
+				requests = append(requests, request.Method)
+				status := 200
+				if len(requests) == 2 {
+					status = c.second
+				}
+				return &http.Response{
+					StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(strings.NewReader(owned)), Request: request,
+				}, nil
+			}), time.Minute, operation.NewLease())
+			info := objectOn(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "a", 0, "")
+			info.Client.(*fake.RESTClient).Client = &http.Client{Transport: transport}
+			client := &client{
+				Client: &kube.Client{Namespace: "apps"}, release: "web",
+				operation: &operation.Operation{Log: slog.New(slog.DiscardHandler), Transport: transport},
+			}
+			options := []kube.ClientUpdateOption{kube.ClientUpdateOptionServerSideApply(true, false)}
+			_, err := client.updateForRollback(kube.ResourceList{info}, nil, options)
+			if fails := c.second != 200; (err != nil) != fails || fails && failure.Classify(err).Category != failure.Forbidden {
+				t.Errorf("got %v", err)
+			}
+			if got := strings.Join(requests, " "); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
 	}

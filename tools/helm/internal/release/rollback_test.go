@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"helm.sh/helm/v4/pkg/action"
 	helmchart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
 )
 
@@ -75,6 +77,13 @@ func TestPlanRollback(t *testing.T) {
 		"interrupted, without recover": {plain, list{revision(3, rcommon.StatusPendingRollback, "old", "new"), revision(1, deployed, "old", "")}, 0, rollbackPlan{}, true},
 		"interrupted, another client":  {with(func(s *RollbackSpec) { s.Recover = true }), list{dated(time.Hour, revision(2, rcommon.StatusPendingUpgrade, "", "")), revision(1, deployed, "old", "")}, 1, rollbackPlan{unlock: true}, false},
 		"run by another client":        {with(func(s *RollbackSpec) { s.Recover = true }), list{dated(time.Minute, revision(2, rcommon.StatusPendingUpgrade, "", "")), revision(1, deployed, "old", "")}, 0, rollbackPlan{}, true},
+		"run by another client for long": {
+			with(func(s *RollbackSpec) {
+				s.Recover, s.Options = true, &toolv1.RollbackOptions{Timeout: durationpb.New(time.Hour)}
+			}),
+			list{dated(30*time.Minute, revision(2, rcommon.StatusPendingUpgrade, "", "")), revision(1, deployed, "old", "")},
+			0, rollbackPlan{}, true,
+		},
 		"own one, just now":            {with(func(s *RollbackSpec) { s.Recover = true }), list{dated(0, revision(2, rcommon.StatusPendingUpgrade, "new", "")), revision(1, deployed, "old", "")}, 1, rollbackPlan{unlock: true}, false},
 		"failed rollback":              {plain, list{revision(3, failed, "old", "new"), revision(2, failed, "new", ""), revision(1, deployed, "old", "")}, 1, rollbackPlan{}, false},
 		"repeated":                     {plain, list{revision(3, deployed, "old", "new"), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{unchanged: true}, false},

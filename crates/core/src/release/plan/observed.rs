@@ -1,5 +1,7 @@
 //! What [`plan`](super::plan) depends on.
 
+use std::time::Duration;
+
 use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
@@ -43,6 +45,11 @@ pub struct Observed<'a> {
     /// Whether Chandler has installed the release at least once.
     pub installed_before: bool,
     pub inventory: InventoryState<'a>,
+    /// Since when the record of the newest revision is unchanged, if it is pending: see
+    /// [`unchanged_since`](crate::inventory::ReleaseInventory::unchanged_since).
+    pub unchanged_since: Option<Timestamp>,
+    /// Timeout of one operation on the release.
+    pub timeout: Duration,
     pub inputs: InputState<'a>,
     /// Chandler's own operation in flight, if any.
     pub operation: Option<InFlight<'a>>,

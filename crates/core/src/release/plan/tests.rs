@@ -44,6 +44,8 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         orphan: false,
         installed_before: true,
         inventory: InventoryState::Known(inventory),
+        unchanged_since: Some(at(1_000)),
+        timeout: Duration::from_mins(10),
         inputs: InputState::Resolved(inputs),
         operation: None,
         described: Some(4),
@@ -72,7 +74,7 @@ fn the_newest_revision_decides() {
     use ApplyKind::{Install, Recover, Upgrade};
     use ReleaseStatus as S;
     let inputs = digest('a');
-    let foreign_pending = |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 15 * 60) });
+    let foreign_pending = |status| Plan::Wait(Wait::ForeignOperation { status, until: at(1_000 + 10 * 60) });
     let rows = [
         ("absent", None, operate(Install)),
         ("own, same inputs", Some(revision(S::Deployed, Some('a'))), Plan::NoOp),
@@ -111,10 +113,33 @@ fn the_newest_revision_decides() {
 fn a_pending_operation_of_another_client_expires() {
     let inputs = digest('a');
     let pending = revision(ReleaseStatus::PendingUpgrade, None);
-    let late = Observed { now: at(1_000 + 15 * 60), ..stable(&inputs, Some(&pending)) };
-    assert_eq!(plan(&late, GENERATION), operate(ApplyKind::Recover));
-    let undated = RevisionState { updated: None, ..pending };
-    assert_eq!(plan(&stable(&inputs, Some(&undated)), GENERATION), operate(ApplyKind::Recover));
+    let status = pending.status;
+    let waits = |until| Plan::Wait(Wait::ForeignOperation { status, until: at(until) });
+    let takes_over = || operate(ApplyKind::Recover);
+    let minutes = |minutes: i64| 1_000 + minutes * 60;
+    // The time in the record, since when it is unchanged, the timeout in minutes, and now.
+    let rows = [
+        ("recent", Some(1_000), Some(1_000), 10, minutes(10) - 1, waits(minutes(10))),
+        ("unchanged for ten minutes", Some(1_000), Some(1_000), 10, minutes(10), takes_over()),
+        ("short timeout", Some(1_000), Some(1_000), 1, minutes(10) - 1, waits(minutes(10))),
+        ("long timeout", Some(1_000), Some(1_000), 45, minutes(45) - 1, waits(minutes(45))),
+        ("unchanged for a long timeout", Some(1_000), Some(1_000), 45, minutes(45), takes_over()),
+        ("changed since", Some(1_000), Some(minutes(8)), 10, minutes(17), waits(minutes(18))),
+        ("old, but first seen now", Some(0), Some(minutes(60)), 10, minutes(60), waits(minutes(70))),
+        ("written by a clock that is fast", Some(minutes(99)), Some(1_000), 10, minutes(10), takes_over()),
+        ("without a time", None, Some(1_000), 10, minutes(10), takes_over()),
+        ("not seen yet", Some(1_000), None, 10, minutes(60), waits(minutes(70))),
+    ];
+    for (name, updated, unchanged_since, timeout, now, expected) in rows {
+        let pending = RevisionState { updated: updated.map(at), ..pending.clone() };
+        let observed = Observed {
+            unchanged_since: unchanged_since.map(at),
+            timeout: Duration::from_mins(timeout),
+            now: at(now),
+            ..stable(&inputs, Some(&pending))
+        };
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
 }
 
 #[test]

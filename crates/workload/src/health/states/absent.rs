@@ -14,8 +14,10 @@ use crate::health::object::ObjectKey;
 const MAX_ABSENT: usize = 1_000;
 /// A check that has failed is repeated after this time.
 const RETRY: Duration = Duration::from_secs(30);
-/// A missing object is read again if its release asks for it so much later: it may exist again without the labels.
+/// An object is read again if its release asks for it so much later: it may exist again without the labels, or be gone.
 const CHECK_AGAIN: Duration = Duration::from_mins(1);
+/// An object that no release has asked for since is forgotten if there are too many.
+const FORGET_AFTER: Duration = Duration::from_hours(1);
 
 /// The objects of a kind that its watch does not show.
 #[derive(Debug, Default)]
@@ -28,8 +30,10 @@ struct Absence {
     release: Option<Arc<ReleaseId>>,
     /// The result of the last check, and when it was.
     exists: Option<(bool, Timestamp)>,
-    /// When the next check is due. `None` means that no release has asked for the object.
+    /// When the next check is due. `None` means that no check is needed.
     due: Option<Timestamp>,
+    /// When a release has asked for the object last.
+    asked: Option<Timestamp>,
 }
 
 impl Absences {
@@ -41,9 +45,9 @@ impl Absences {
         release: Option<Arc<ReleaseId>>,
         now: Timestamp,
     ) {
-        if self.has_room() {
+        if self.has_room(now) {
             let missing = Observation::after(Some(last), None, now);
-            self.0.insert(key, Absence { missing, release, exists: None, due: None });
+            self.0.insert(key, Absence { missing, release, exists: None, due: None, asked: None });
         }
     }
 
@@ -54,7 +58,7 @@ impl Absences {
 
     /// Returns what is known of an object, and whether a check is due because of the question.
     pub fn observation(&mut self, key: ObjectKey, now: Timestamp) -> (Observation, bool) {
-        if !self.0.contains_key(&key) && !self.has_room() {
+        if !self.0.contains_key(&key) && !self.has_room(now) {
             return (Observation::NotListed, false);
         }
         let absence = self.0.entry(key).or_insert_with(|| Absence {
@@ -62,11 +66,10 @@ impl Absences {
             release: None,
             exists: None,
             due: None,
+            asked: None,
         });
-        let is_outdated = match absence.exists {
-            None => true,
-            Some((exists, checked)) => !exists && now.duration_since(checked).unsigned_abs() >= CHECK_AGAIN,
-        };
+        absence.asked = Some(now);
+        let is_outdated = absence.exists.is_none_or(|(_, checked)| !is_within(CHECK_AGAIN, checked, now));
         let begins = is_outdated && absence.due.is_none();
         if begins {
             absence.due = Some(now);
@@ -77,11 +80,12 @@ impl Absences {
         }
     }
 
-    /// Returns whether one more object can be remembered. Those that no release has asked for are forgotten first: most of them
-    /// were deleted together with their release.
-    fn has_room(&mut self) -> bool {
+    /// Returns whether one more object can be remembered. Those that no release has asked for lately are forgotten first: most
+    /// of them were deleted together with their release.
+    fn has_room(&mut self, now: Timestamp) -> bool {
         if self.0.len() >= MAX_ABSENT {
-            self.0.retain(|_, absence| absence.due.is_some() || absence.exists.is_some());
+            self.0
+                .retain(|_, absence| absence.asked.is_some_and(|asked| is_within(FORGET_AFTER, asked, now)));
         }
         self.0.len() < MAX_ABSENT
     }
@@ -108,8 +112,16 @@ impl Absences {
         };
         absence.due = None;
         match absence.exists.replace((exists, now)) {
-            Some((before, _)) if before == exists => Vec::new(),
-            _ => vec![absence.release.clone()],
+            Some((before, _)) if before == exists => return Vec::new(),
+            // It was deleted after the last check.
+            Some((true, _)) => absence.missing = Observation::after(None, None, now),
+            _ => {}
         }
+        vec![absence.release.clone()]
     }
+}
+
+/// Returns whether a time is less than `duration` ago.
+fn is_within(duration: Duration, time: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(time).unsigned_abs() < duration
 }

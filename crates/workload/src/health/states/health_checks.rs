@@ -1,14 +1,14 @@
 //! The health checks of the policies of releases. The states of objects result from them, so they have to be known when an object
 //! is read: only its state is kept.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use chandler_core::{
     health::{Check, HealthChecks},
     identity::ReleaseId,
 };
 
-use super::{Progress, SharedKind, States};
+use super::{Listed, States};
 use crate::health::kind::ObjectKind;
 
 impl States {
@@ -22,20 +22,20 @@ impl States {
             self.checks.insert(release.clone(), checks.clone())
         };
         let before = before.unwrap_or_default();
-        let check_of =
-            |checks: &HealthChecks, kind: &ObjectKind| checks.find(&kind.api_version, &kind.kind).cloned();
-        // Nothing is to be done for a kind of which no object of this release was read.
-        let is_read = |states: &super::KindStates| {
-            states.progress == Progress::Waiting
-                || states.objects.values().any(|entry| entry.release.as_deref() == Some(release))
-        };
-        let changed = self
-            .kinds
-            .iter()
-            .filter(|(kind, states)| check_of(&before, kind) != check_of(checks, kind) && is_read(states));
-        let changed: Vec<SharedKind> = changed.map(|(kind, _)| kind.clone()).collect();
-        let must_list = !changed.is_empty();
-        self.to_list.extend(changed);
+        let mut must_list = false;
+        for (kind, states) in &mut self.kinds {
+            let [before, now] = [&before, checks].map(|all| all.find(&kind.api_version, &kind.kind));
+            if before == now {
+                continue;
+            }
+            // A list that has begun is repeated.
+            states.checks_version = states.checks_version.wrapping_add(1);
+            if states.objects.values().any(|entry| entry.release.as_deref() == Some(release)) {
+                states.is_outdated = true;
+                self.to_list_again.insert(kind.clone());
+                must_list = true;
+            }
+        }
         must_list
     }
 
@@ -44,8 +44,9 @@ impl States {
         self.checks.get(release?)?.find(&kind.api_version, &kind.kind).cloned()
     }
 
-    /// Returns the kinds whose objects have to be listed again, once.
-    pub fn take_kinds_to_list(&mut self) -> BTreeSet<SharedKind> {
-        std::mem::take(&mut self.to_list)
+    /// Begins a list of a kind.
+    pub fn begin_list(&self, kind: &ObjectKind) -> Listed {
+        let checks_version = self.kinds.get(kind).map(|states| states.checks_version).unwrap_or_default();
+        Listed { checks_version, ..Listed::default() }
     }
 }

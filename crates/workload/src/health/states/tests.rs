@@ -1,3 +1,9 @@
+use std::time::Duration;
+
+use chandler_core::{
+    identity::ClusterKey,
+    target::{Target, TargetTls},
+};
 use serde_json::json;
 
 use super::*;
@@ -36,10 +42,38 @@ fn record(of: (&str, &str), name: &str) -> ObjectRecord {
 }
 
 fn listed(objects: &[(&str, Option<&str>, ObjectState)]) -> Listed {
-    objects
-        .iter()
-        .map(|(name, of, state)| (object_key("shop", name), (of.map(release), state.clone())))
-        .collect()
+    let object = |(name, of, state): &(&str, Option<&str>, ObjectState)| {
+        (object_key("shop", name), (of.map(release), state.clone()))
+    };
+    Listed { objects: objects.iter().map(object).collect(), ..Listed::default() }
+}
+
+/// A list without an object, because those of some releases were left out.
+fn without(releases: &[&str]) -> Listed {
+    let mut listed = Listed::default();
+    listed.left_out.extend(releases.iter().map(|name| release(name)));
+    listed
+}
+
+fn source(server: &str) -> Source {
+    let target = Target {
+        cluster: ClusterKey::new("fleet", "blue"),
+        server: server.to_owned(),
+        tls: TargetTls::default(),
+        auth: None,
+        proxy: None,
+        request_timeout: Duration::from_secs(10),
+    };
+    Source::new(&target, "app=x")
+}
+
+fn position(version: &str) -> Position {
+    Position { source: Arc::new(source("https://blue")), version: version.to_owned() }
+}
+
+/// Takes in a list of Deployments.
+fn list(states: &mut States, listed: Listed, now: i64) -> Vec<ReleaseId> {
+    states.listed(&kind(DEPLOYMENT), listed, position("1"), at(now))
 }
 
 fn starting(reason: &str) -> ObjectState {
@@ -57,7 +91,7 @@ fn two_releases() -> States {
         assert_eq!(states.set_kinds(&release(name), kinds(&[DEPLOYMENT])), name == "web");
     }
     let objects = ["web", "db"].map(|name| (name, Some(name), ObjectState::Healthy));
-    states.listed(&kind(DEPLOYMENT), listed(&objects), at(0));
+    list(&mut states, listed(&objects), 0);
     states
 }
 
@@ -68,17 +102,18 @@ fn observation(states: &mut States, name: &str, now: i64) -> Observation {
 #[test]
 fn kinds_are_watched_while_a_release_uses_them() {
     let mut states = States::default();
-    let watched = |states: &States| states.watched().iter().map(|kind| kind.kind.clone()).collect::<Vec<_>>();
+    let watched =
+        |states: &mut States| states.watches().0.iter().map(|kind| kind.kind.clone()).collect::<Vec<_>>();
     assert!(states.set_kinds(&release("web"), kinds(&[DEPLOYMENT, CONFIG_MAP])));
     assert!(!states.set_kinds(&release("web"), kinds(&[DEPLOYMENT, CONFIG_MAP])), "nothing has changed");
     assert!(!states.set_kinds(&release("db"), kinds(&[DEPLOYMENT])), "its kind is watched already");
-    assert_eq!(watched(&states), ["Deployment", "ConfigMap"]);
+    assert_eq!(watched(&mut states), ["Deployment", "ConfigMap"]);
     assert!(states.set_kinds(&release("web"), kinds(&[DEPLOYMENT])));
-    assert_eq!(watched(&states), ["Deployment"]);
+    assert_eq!(watched(&mut states), ["Deployment"]);
     assert!(!states.forget(&release("web")));
     assert!(!states.forget(&release("web")));
     assert!(states.forget(&release("db")));
-    assert_eq!(watched(&states), Vec::<String>::new());
+    assert_eq!(watched(&mut states), Vec::<String>::new());
 }
 
 #[test]
@@ -88,11 +123,15 @@ fn a_release_is_notified_once_all_its_kinds_were_tried() {
     states.set_kinds(&release("db"), kinds(&[DEPLOYMENT]));
     let objects = [("web", Some("web"), ObjectState::Healthy)];
     assert_eq!(observation(&mut states, "web", 0), Observation::NotListed);
-    assert_eq!(states.listed(&kind(DEPLOYMENT), listed(&objects), at(0)), [release("db")]);
+    assert_eq!(list(&mut states, listed(&objects), 0), [release("db")]);
     assert_eq!(states.failed(&kind(CONFIG_MAP)), [release("web")]);
     assert_eq!(states.failed(&kind(CONFIG_MAP)), [], "a further failure is no news");
-    assert_eq!(states.listed(&kind(CONFIG_MAP), Listed::new(), at(9)), [release("web")]);
-    assert_eq!(states.listed(&kind(CONFIG_MAP), Listed::new(), at(9)), [], "the same again is no news");
+    assert_eq!(states.listed(&kind(CONFIG_MAP), Listed::default(), position("1"), at(9)), [release("web")]);
+    assert_eq!(
+        states.listed(&kind(CONFIG_MAP), Listed::default(), position("1"), at(9)),
+        [],
+        "the same again is no news"
+    );
     assert_eq!(states.failed(&kind(DEPLOYMENT)), []);
     assert_eq!(
         observation(&mut states, "web", 9),
@@ -109,7 +148,7 @@ fn a_kind_that_is_not_served_tells_nothing() {
     assert_eq!(notified(states.not_served(&kind(DEPLOYMENT))), both);
     assert_eq!(states.not_served(&kind(DEPLOYMENT)), []);
     assert_eq!(observation(&mut states, "web", 1), Observation::NotListed);
-    assert_eq!(notified(states.listed(&kind(DEPLOYMENT), Listed::new(), at(2))), both);
+    assert_eq!(notified(list(&mut states, Listed::default(), 2)), both);
 }
 
 #[test]
@@ -133,7 +172,7 @@ fn only_changes_that_may_be_reported_cause_a_notification() {
     for (changes, must_notify) in rows {
         let mut states = two_releases();
         let notified = changes.iter().map(|(second, state)| {
-            states.changed(&kind(DEPLOYMENT), head("new", Some("web")), state.clone(), at(*second))
+            states.changed(&kind(DEPLOYMENT), head("new", Some("web")), state.clone(), false, at(*second))
         });
         let expected = if must_notify { vec![release("web")] } else { vec![] };
         assert_eq!(notified.last(), Some(expected), "{changes:?}");
@@ -148,7 +187,7 @@ fn an_object_notifies_the_releases_that_it_may_belong_to() {
         [(Some("web"), &["web"]), (Some("unknown"), &[]), (Some("other"), &[]), (None, &["db", "web"])];
     for (of, notified) in rows {
         let name = of.unwrap_or("none");
-        let mut changed = states.changed(&kind(DEPLOYMENT), head(name, of), starting("0 of 1"), at(1));
+        let mut changed = states.changed(&kind(DEPLOYMENT), head(name, of), starting("0 of 1"), false, at(1));
         changed.sort();
         let expected: Vec<_> = notified.iter().map(|name| release(name)).collect();
         assert_eq!(changed, expected, "{of:?}");
@@ -159,13 +198,13 @@ fn an_object_notifies_the_releases_that_it_may_belong_to() {
 fn a_list_is_compared_with_what_was_known() {
     let mut states = two_releases();
     let objects = [("web", Some("web"), ObjectState::Healthy)];
-    assert_eq!(states.listed(&kind(DEPLOYMENT), listed(&objects), at(9)), [release("db")]);
+    assert_eq!(list(&mut states, listed(&objects), 9), [release("db")]);
     let objects = [("web", Some("web"), starting("0 of 1")), ("db", Some("db"), ObjectState::Healthy)];
-    let mut notified = states.listed(&kind(DEPLOYMENT), listed(&objects), at(12));
+    let mut notified = list(&mut states, listed(&objects), 12);
     notified.sort();
     assert_eq!(notified, [release("db"), release("web")]);
     assert_eq!(observation(&mut states, "web", 20), seen(starting("0 of 1"), 12));
-    assert_eq!(states.listed(&kind(DEPLOYMENT), listed(&objects), at(30)), []);
+    assert_eq!(list(&mut states, listed(&objects), 30), []);
     assert_eq!(observation(&mut states, "web", 30), seen(starting("0 of 1"), 12));
 }
 
@@ -191,7 +230,11 @@ fn an_object_is_missing_only_if_a_check_confirms_it() {
     // It is read again, because it may exist without the labels that the watch selects.
     assert_eq!(ask(&mut states, 102), (Observation::Missing { since: at(10) }, true));
     assert_eq!(states.checked(&check, Some(true), at(103)), [release("web")]);
-    assert_eq!(ask(&mut states, 1_000), (Observation::NotListed, false));
+    assert_eq!(ask(&mut states, 162), (Observation::NotListed, false));
+    // And again, because it may have been deleted since. Then it is missing since the check, and not for longer.
+    assert_eq!(ask(&mut states, 163), (Observation::NotListed, true));
+    assert_eq!(states.checked(&check, Some(false), at(164)), [release("web")]);
+    assert_eq!(ask(&mut states, 165), (Observation::Missing { since: at(164) }, false));
 }
 
 #[test]
@@ -201,7 +244,8 @@ fn an_object_that_exists_again_is_not_missing() {
     observation(&mut states, "web", 11);
     let check = states.next_check().unwrap();
     // The watch shows the object before the answer to the check arrives.
-    let again = states.changed(&kind(DEPLOYMENT), head("web", Some("web")), ObjectState::Healthy, at(12));
+    let again =
+        states.changed(&kind(DEPLOYMENT), head("web", Some("web")), ObjectState::Healthy, false, at(12));
     assert_eq!(again, [release("web")]);
     assert_eq!(states.checked(&check, Some(false), at(13)), []);
     assert_eq!(observation(&mut states, "web", 13), seen(ObjectState::Healthy, 12));
@@ -214,7 +258,7 @@ fn a_job_that_is_gone_is_not_checked() {
     let job = ("batch/v1", "Job");
     let mut states = States::default();
     states.set_kinds(&release("web"), kinds(&[job]));
-    states.listed(&kind(job), Listed::new(), at(0));
+    states.listed(&kind(job), Listed::default(), position("1"), at(0));
     let expected = (Observation::Missing { since: at(5) }, false);
     assert_eq!(states.observation(&record(job, "migrate"), at(5)), expected);
     assert_eq!(states.next_check(), None);
@@ -225,18 +269,94 @@ fn absent_objects_do_not_grow_without_limit() {
     let mut states = two_releases();
     for n in 0..3_000 {
         let name = format!("pod-{n}");
-        states.changed(&kind(DEPLOYMENT), head(&name, Some("web")), ObjectState::Healthy, at(n));
+        states.changed(&kind(DEPLOYMENT), head(&name, Some("web")), ObjectState::Healthy, false, at(n));
         states.deleted(&kind(DEPLOYMENT), &head(&name, Some("web")), at(n));
     }
     for n in 0..3_000 {
         observation(&mut states, &format!("other-{n}"), 5_000);
     }
-    let mut checks = 0;
-    while let Some(check) = states.next_check() {
-        states.checked(&check, Some(true), at(5_000));
-        checks += 1;
-    }
+    let answer_all = |states: &mut States, now| {
+        let mut checks = 0;
+        while let Some(check) = states.next_check() {
+            states.checked(&check, Some(true), at(now));
+            checks += 1;
+        }
+        checks
+    };
+    let checks = answer_all(&mut states, 5_000);
     assert!((1..=1_000).contains(&checks), "{checks}");
+
+    observation(&mut states, "late", 5_100);
+    assert_eq!(answer_all(&mut states, 5_100), 0, "a release has asked for all others lately");
+    observation(&mut states, "other-0", 9_000);
+    observation(&mut states, "late", 9_001);
+    assert_eq!(answer_all(&mut states, 9_001), 2, "it takes the place of those that none asks for any more");
+}
+
+#[test]
+fn objects_of_unknown_releases_are_not_kept() {
+    let mut states = two_releases();
+    for (name, of) in [("foreign", Some("foreign")), ("managed", Some("managed")), ("any", None)] {
+        states.changed(&kind(DEPLOYMENT), head(name, of), ObjectState::Healthy, name == "managed", at(1));
+    }
+    assert!(matches!(observation(&mut states, "managed", 2), Observation::Seen { .. }));
+    assert!(matches!(observation(&mut states, "any", 2), Observation::Seen { .. }));
+    assert_eq!(observation(&mut states, "foreign", 2), Observation::NotListed);
+
+    // An object that another release takes over is not kept either.
+    let taken = states.changed(&kind(DEPLOYMENT), head("web", Some("other")), starting(""), false, at(3));
+    assert_eq!(taken, [release("web")]);
+    assert_eq!(observation(&mut states, "web", 3), Observation::NotListed);
+
+    // Nor are those of a release that is not observed any more.
+    assert!(matches!(observation(&mut states, "db", 4), Observation::Seen { .. }));
+    assert!(!states.forget(&release("db")));
+    assert_eq!(observation(&mut states, "db", 4), Observation::NotListed);
+}
+
+#[test]
+fn a_kind_is_listed_again_for_a_release_whose_objects_were_left_out() {
+    let mut states = two_releases();
+    let ask = |states: &mut States| states.observation(&record(DEPLOYMENT, "late"), at(5));
+    list(&mut states, without(&["late"]), 1);
+    assert!(!states.set_kinds(&release("new"), kinds(&[DEPLOYMENT])), "it had no object yet");
+    assert!(states.set_kinds(&release("late"), kinds(&[DEPLOYMENT])));
+    assert_eq!(states.watches().1, [Arc::new(kind(DEPLOYMENT))].into());
+    assert_eq!(states.watches().1, BTreeSet::new(), "the watch begins again once");
+    assert_eq!(states.version(&kind(DEPLOYMENT), &source("https://blue")), None, "with a list");
+    assert_eq!(ask(&mut states), (Observation::NotListed, false), "no request is needed before");
+
+    // While it was listed, one more release has begun to use the kind.
+    states.set_kinds(&release("later"), kinds(&[DEPLOYMENT]));
+    list(&mut states, without(&["later", "foreign"]), 6);
+    assert!(states.is_outdated(&kind(DEPLOYMENT)));
+    let objects = [("late", Some("late"), ObjectState::Healthy)];
+    assert!(list(&mut states, listed(&objects), 7).contains(&release("late")));
+    assert!(!states.is_outdated(&kind(DEPLOYMENT)));
+    assert_eq!(ask(&mut states), (seen(ObjectState::Healthy, 7), false));
+
+    // A release that uses one more kind.
+    states.set_kinds(&release("web"), kinds(&[DEPLOYMENT, CONFIG_MAP]));
+    states.listed(&kind(CONFIG_MAP), without(&["late"]), position("1"), at(8));
+    assert!(states.set_kinds(&release("late"), kinds(&[DEPLOYMENT, CONFIG_MAP])));
+    assert_eq!(states.watches().1, [Arc::new(kind(CONFIG_MAP))].into());
+}
+
+#[test]
+fn a_watch_continues_at_the_last_version_of_the_same_server() {
+    let mut states = States::default();
+    states.set_kinds(&release("web"), kinds(&[DEPLOYMENT]));
+    let version = |states: &States, server| states.version(&kind(DEPLOYMENT), &source(server));
+    assert_eq!(version(&states, "https://blue"), None);
+    list(&mut states, Listed::default(), 0);
+    assert_eq!(version(&states, "https://blue").as_deref(), Some("1"));
+    states.advance(&kind(DEPLOYMENT), position("7"));
+    assert_eq!(version(&states, "https://blue").as_deref(), Some("7"));
+    assert_eq!(version(&states, "https://green"), None, "versions of another server mean nothing");
+    states.failed(&kind(DEPLOYMENT));
+    assert_eq!(version(&states, "https://blue").as_deref(), Some("7"));
+    states.lose_position(&kind(DEPLOYMENT));
+    assert_eq!(version(&states, "https://blue"), None);
 }
 
 fn checks(current: &str) -> HealthChecks {
@@ -247,6 +367,7 @@ fn checks(current: &str) -> HealthChecks {
 #[test]
 fn objects_are_listed_again_when_the_checks_of_their_release_change() {
     let mut states = States::default();
+    let widget = kind(WIDGET);
     assert!(!states.set_checks(&release("web"), &checks("true")), "nothing is watched yet");
     for name in ["web", "db"] {
         states.set_kinds(&release(name), kinds(&[WIDGET, DEPLOYMENT]));
@@ -254,23 +375,37 @@ fn objects_are_listed_again_when_the_checks_of_their_release_change() {
     let has_check = |states: &States, name| states.check(&kind(WIDGET), Some(&release(name))).is_some();
     assert_eq!((has_check(&states, "web"), has_check(&states, "db")), (true, false));
     assert!(states.check(&kind(DEPLOYMENT), Some(&release("web"))).is_none());
-    assert!(states.check(&kind(WIDGET), None).is_none());
-    assert!(states.take_kinds_to_list().is_empty());
+    assert!(states.check(&widget, None).is_none());
 
-    // The list has begun, and may have read objects without the check.
-    assert!(states.set_checks(&release("web"), &checks("false")));
+    // A list that has begun before is repeated.
+    let objects = [("web", Some("web"), ObjectState::Healthy)];
+    let list = |states: &mut States, begun: Listed| {
+        states.listed(
+            &kind(WIDGET),
+            Listed { objects: listed(&objects).objects, ..begun },
+            position("1"),
+            at(0),
+        );
+        states.is_outdated(&kind(WIDGET))
+    };
+    let begun = states.begin_list(&widget);
+    assert!(!states.set_checks(&release("web"), &checks("false")));
+    assert!(list(&mut states, begun));
+    let begun = states.begin_list(&widget);
+    assert!(!list(&mut states, begun));
+    let begun = states.begin_list(&kind(DEPLOYMENT));
+    states.listed(&kind(DEPLOYMENT), begun, position("1"), at(0));
+
     assert!(!states.set_checks(&release("web"), &checks("false")), "nothing has changed");
-    assert_eq!(states.take_kinds_to_list(), [Arc::new(kind(WIDGET))].into());
-    assert!(states.take_kinds_to_list().is_empty());
-
-    for of in [WIDGET, DEPLOYMENT] {
-        states.listed(&kind(of), listed(&[("web", Some("web"), ObjectState::Healthy)]), at(0));
-    }
     assert!(!states.set_checks(&release("db"), &checks("true")), "no object of it was read");
+    assert!(states.watches().1.is_empty());
     assert!(states.set_checks(&release("web"), &checks("true")));
+    assert_eq!(states.watches().1, [Arc::new(widget.clone())].into());
+    assert_eq!(states.version(&widget, &source("https://blue")), None, "the watch begins with a list");
+    let begun = states.begin_list(&widget);
+    assert!(!list(&mut states, begun));
     assert!(states.set_checks(&release("web"), &HealthChecks::default()));
     assert!(!has_check(&states, "web") && has_check(&states, "db"));
-    assert_eq!(states.take_kinds_to_list(), [Arc::new(kind(WIDGET))].into());
     states.forget(&release("db"));
     assert!(!has_check(&states, "db"));
 }

@@ -24,7 +24,10 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::Notify};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, watch},
+};
 use tokio_rustls::TlsAcceptor;
 
 /// Longer than anything takes that succeeds.
@@ -51,6 +54,8 @@ struct State {
     connections: usize,
     received: Vec<Received>,
     answers: HashMap<String, Value>,
+    /// Paths whose answers wait until the sender is dropped.
+    delays: HashMap<String, watch::Receiver<()>>,
     /// The status of the next watches of a path.
     refused_watches: HashMap<String, u16>,
     watches: HashMap<String, mpsc::UnboundedSender<Bytes>>,
@@ -85,7 +90,13 @@ impl ApiServer {
                     server.lock().connections += 1;
                     let respond = service_fn(move |request| {
                         let response = server.respond(&request);
-                        async move { Ok::<_, Infallible>(response) }
+                        let delay = server.lock().delays.get(request.uri().path()).cloned();
+                        async move {
+                            if let Some(mut delay) = delay {
+                                while delay.changed().await.is_ok() {}
+                            }
+                            Ok::<_, Infallible>(response)
+                        }
                     });
                     let builder = auto::Builder::new(TokioExecutor::new());
                     let _ = builder.serve_connection(TokioIo::new(stream), respond).await;
@@ -103,6 +114,13 @@ impl ApiServer {
     /// Sets the objects of a list.
     pub fn list(&self, path: &str, version: &str, objects: &[Value]) {
         self.answer(path, json!({"metadata": {"resourceVersion": version}, "items": objects}));
+    }
+
+    /// Delays the answers to requests for a path until what is returned is dropped.
+    pub fn delay(&self, path: &str) -> watch::Sender<()> {
+        let (sender, receiver) = watch::channel(());
+        self.lock().delays.insert(path.to_owned(), receiver);
+        sender
     }
 
     /// Refuses the next watch of a path.

@@ -2543,8 +2543,8 @@ type RollbackRequest struct {
 	// Digest of the inputs that are rolled back. The tool stores it with the new revision, in the same write.
 	RolledBackDigest string `protobuf:"bytes,7,opt,name=rolled_back_digest,json=rolledBackDigest,proto3" json:"rolled_back_digest,omitempty"`
 	// Recover a release whose last operation was interrupted: mark a pending last revision as failed. Without it, or if the
-	// revision has no input digest and is less than 15 minutes old, so that another client may still work on it, Rollback
-	// fails with CONFLICT in this case.
+	// revision has no input digest and is younger than the longer of 10 minutes and `options.timeout`, so that another client
+	// may still work on it, Rollback fails with CONFLICT in this case.
 	Recover       bool `protobuf:"varint,8,opt,name=recover,proto3" json:"recover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
