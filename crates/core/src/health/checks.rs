@@ -107,33 +107,34 @@ impl Check {
             return state;
         }
         let mut budget = Budget::new(MAX_STEPS);
-        let mut is_true = |expression: &Option<&Expression>| {
-            expression.map_or(Ok(false), |expression| expression.is_true(object, &mut budget))
-        };
-        let unevaluated = |field: &str, error: &EvaluationError| {
-            if object["status"].is_null() && *error != EvaluationError::OutOfBudget {
-                return ObjectState::Unknown;
+        let expressions = [
+            ("inProgress", self.in_progress.as_ref()),
+            ("failed", self.failed.as_ref()),
+            ("current", Some(&self.current)),
+        ];
+        for (field, expression) in expressions {
+            let Some(expression) = expression else { continue };
+            match (field, expression.is_true(object, &mut budget)) {
+                (_, Ok(false)) => {}
+                ("current", Ok(true)) => return ObjectState::Healthy,
+                ("failed", Ok(true)) => {
+                    return ObjectState::Failed(reason(object, "its health check `failed` is true"));
+                }
+                (_, Ok(true)) => {
+                    return ObjectState::Progressing(reason(object, "its health check `inProgress` is true"));
+                }
+                (_, Err(error)) => return unevaluated(object, field, &error),
             }
-            ObjectState::Progressing(format!("its health check `{field}` cannot be evaluated: {error}"))
-        };
-        match is_true(&self.in_progress.as_ref()) {
-            Ok(true) => {
-                return ObjectState::Progressing(reason(object, "its health check `inProgress` is true"));
-            }
-            Ok(false) => {}
-            Err(error) => return unevaluated("inProgress", &error),
         }
-        match is_true(&self.failed.as_ref()) {
-            Ok(true) => return ObjectState::Failed(reason(object, "its health check `failed` is true")),
-            Ok(false) => {}
-            Err(error) => return unevaluated("failed", &error),
-        }
-        match is_true(&Some(&self.current)) {
-            Ok(true) => ObjectState::Healthy,
-            Ok(false) => ObjectState::Progressing(reason(object, "its health check `current` is not true")),
-            Err(error) => unevaluated("current", &error),
-        }
+        ObjectState::Progressing(reason(object, "its health check `current` is not true"))
     }
+}
+
+fn unevaluated(object: &Value, field: &str, error: &EvaluationError) -> ObjectState {
+    if object["status"].is_null() && *error != EvaluationError::OutOfBudget {
+        return ObjectState::Unknown;
+    }
+    ObjectState::Progressing(format!("its health check `{field}` cannot be evaluated: {error}"))
 }
 
 /// Adds what the object itself says about it, if it does.
