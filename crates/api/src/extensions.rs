@@ -32,8 +32,8 @@ pub use instance::{
 pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
 pub use policy::{
-    AddonPolicy, AddonPolicySpec, CrdsPolicy, FieldConflicts, HealthPolicy, OnFailure, OnUnselect,
-    PlacementKindName, PlacementReference, Remediation,
+    AddonPolicy, AddonPolicySpec, CrdsPolicy, FieldConflicts, HealthCheck, HealthPolicy, OnFailure,
+    OnUnselect, PlacementKindName, PlacementReference, Remediation,
 };
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::{

@@ -19,6 +19,8 @@ const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 /// Go's own settings of its garbage collector. The control planes inherit those of the environment, but what is measured does
 /// not.
 pub const GO_DEFAULTS: [(&str, &str); 2] = [("GOGC", "100"), ("GOMEMLIMIT", "off")];
+/// Turns health off.
+pub const WITHOUT_HEALTH: &str = "--health=false";
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub enum Controller {
@@ -70,12 +72,18 @@ impl Controller {
     }
 
     pub fn start(&self, environment: &Environment) -> Result<Child> {
+        self.start_with(environment, &[])
+    }
+
+    /// Starts the controller. Chandler gets further arguments.
+    pub fn start_with(&self, environment: &Environment, further: &[&str]) -> Result<Child> {
         let kubeconfig = text(&self.kubeconfig(environment));
         let dir = text(environment.dir());
         let (program, args) = match self {
             Self::Chandler { chandler, tool, arguments } => {
                 let mut all = chandler_arguments(environment.dir(), &kubeconfig, tool);
                 all.extend_from_slice(arguments);
+                all.extend(further.iter().map(|argument| (*argument).to_owned()));
                 (chandler.clone(), all)
             }
             Self::Other { command } => {

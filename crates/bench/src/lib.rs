@@ -39,7 +39,7 @@ pub use self::{
     tunnel::{TunnelHubOptions, TunnelOptions, TunnelSize, serve_tunnel_hub, tunnel},
 };
 use crate::{
-    controller::Controller,
+    controller::{Controller, WITHOUT_HEALTH},
     environment::{BINARIES, Environment},
     fleet::Fleet,
     report::{Phase, Results},
@@ -77,6 +77,8 @@ pub struct Options {
     pub chandler: PathBuf,
     /// The path of the package tool.
     pub tool: PathBuf,
+    /// Whether Chandler watches the objects of releases.
+    pub health: bool,
     /// A controller to measure after Chandler.
     pub other: Option<OtherController>,
     /// The file to which the results are written.
@@ -87,8 +89,9 @@ pub struct Options {
 
 /// Measures add-ons on many clusters and prints the results as a table.
 pub async fn fleet(options: Options) -> Result<()> {
-    let Options { size, chandler, tool, other, json, dir } = options;
-    let chandler = Controller::Chandler { chandler, tool, arguments: Vec::new() };
+    let Options { size, chandler, tool, health, other, json, dir } = options;
+    let arguments = if health { Vec::new() } else { vec![WITHOUT_HEALTH.to_owned()] };
+    let chandler = Controller::Chandler { chandler, tool, arguments };
     let other_crds =
         other.as_ref().and_then(|other| other.crds.as_deref()).map_or_else(chandler_crds, read_crds)?;
     let other = other.map(|other| Controller::Other { command: other.command });

@@ -45,6 +45,8 @@ pub struct PlacementSize {
     pub churn: Duration,
     /// The duration of the phase without changes.
     pub idle: Duration,
+    /// Whether a restart and the phase without changes are measured without health, too.
+    pub compare_health: bool,
 }
 
 /// The configuration of the placement benchmark.

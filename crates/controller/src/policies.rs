@@ -1,12 +1,16 @@
 //! The AddonPolicies that placements refer to. They have no status, so nothing reconciles them.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use chandler_api::extensions::{AddonPolicy, Reference};
+use chandler_api::extensions::{AddonPolicy, HealthCheck, Reference};
 use chandler_core::{
     extension::namespace_of,
+    health::HealthChecks,
     placement::PlacementKind,
-    policy::{PolicyOverrides, PolicyState, merge},
+    policy::{PolicyOverrides, PolicyState, ReleasePolicy, merge},
 };
 use kube::{
     api::ApiResource,
@@ -25,7 +29,12 @@ pub struct Policies {
     stores: Arc<[Store<AddonPolicy>]>,
     /// The namespace whose policies are available to all namespaces.
     platform: Arc<str>,
+    checks: CompiledChecks,
 }
+
+/// The checks of policies with the texts that they were compiled from, because that takes longer than everything else in a
+/// policy.
+type CompiledChecks = Arc<Mutex<HashMap<ObjectRef<AddonPolicy>, (Vec<HealthCheck>, HealthChecks)>>>;
 
 /// The writing ends of [`Policies`], for its watches.
 pub struct PolicyWriters(Vec<(Scope, Writer<AddonPolicy>)>);
@@ -35,7 +44,10 @@ impl Policies {
     pub fn new(scopes: Vec<Scope>, platform: &str) -> (Self, PolicyWriters) {
         let writers: Vec<_> = scopes.into_iter().map(|scope| (scope, Writer::new(()))).collect();
         let stores = writers.iter().map(|(_, writer)| writer.as_reader()).collect();
-        (Self { stores, platform: platform.into() }, PolicyWriters(writers))
+        (
+            Self { stores, platform: platform.into(), checks: CompiledChecks::default() },
+            PolicyWriters(writers),
+        )
     }
 
     /// Returns what the policy of a placement means for its releases.
@@ -55,10 +67,30 @@ impl Policies {
         let home = namespace_of(reference.scope, namespace, &self.platform);
         let object = ObjectRef::new(&reference.name).within(home);
         let Some(policy) = self.stores.iter().find_map(|store| store.get(&object)) else {
+            self.compiled(&object, &[]);
             return PolicyState::Missing(format!("AddonPolicy {home}/{}", reference.name));
         };
+        let checks = policy.spec.health.as_ref().map_or(&[][..], |health| &health.checks);
+        let checks = self.compiled(&object, checks);
         let (policy, conflict) = merge(&policy.spec, overrides);
-        PolicyState::Known { policy, conflict }
+        PolicyState::Known { policy: ReleasePolicy { checks, ..policy }, conflict }
+    }
+
+    /// Compiles the checks of a policy, unless they are the same as before.
+    fn compiled(&self, policy: &ObjectRef<AddonPolicy>, checks: &[HealthCheck]) -> HealthChecks {
+        let mut all = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(policy) {
+            Some((known, compiled)) if known == checks => return compiled.clone(),
+            Some(_) if checks.is_empty() => {
+                all.remove(policy);
+            }
+            _ => {}
+        }
+        let compiled = HealthChecks::compile(checks);
+        if !checks.is_empty() {
+            all.insert(policy.clone(), (checks.to_vec(), compiled.clone()));
+        }
+        compiled
     }
 }
 
@@ -112,8 +144,20 @@ mod tests {
         }
         assert!(state(Some(&namespace)).effective().suspend);
         assert!(!state(Some(&platform)).effective().suspend);
+        let mut checked = policy("fleet", true);
+        for (current, is_valid) in [("status.ok", true), ("status.", false), ("status.ok", true)] {
+            let checks = json!([{"apiVersion": "example.dev/v1", "kind": "Widget", "current": current}]);
+            checked.spec.health = Some(serde_json::from_value(json!({"checks": checks})).unwrap());
+            writers.first_mut().unwrap().1.apply_watcher_event(&Event::Apply(checked.clone()));
+            for _ in 0..2 {
+                let checks = state(Some(&namespace)).effective().checks;
+                assert_eq!((checks.invalid().is_none(), !checks.is_empty()), (is_valid, is_valid));
+            }
+        }
+        assert_eq!(policies.checks.lock().unwrap().len(), 1);
         let deleted = Event::Delete(policy("fleet", true));
         writers.first_mut().unwrap().1.apply_watcher_event(&deleted);
         assert_eq!(state(Some(&namespace)), missing("fleet"));
+        assert!(policies.checks.lock().unwrap().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! The health of a release: of the objects that it has on a workload cluster.
 
+mod checks;
 mod condition;
 mod generic;
 mod kinds;
@@ -8,6 +9,7 @@ mod observation;
 mod release;
 mod workloads;
 
+pub use checks::{Check, HealthChecks};
 pub use kinds::has_status;
 pub use object::{ObjectState, object_state};
 pub use observation::Observation;

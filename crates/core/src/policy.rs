@@ -9,6 +9,8 @@ use chandler_api::extensions::{
 };
 use kube_core::{Resource, ResourceExt as _};
 
+use crate::health::HealthChecks;
+
 /// Prefix of the name of a policy in the platform namespace, in the annotation of a HelmChartProxy.
 const PLATFORM_PREFIX: &str = "platform/";
 
@@ -29,6 +31,8 @@ pub struct ReleasePolicy {
     pub remediation: Option<Remediation>,
     /// Whether the health of the objects is observed.
     pub health: bool,
+    /// What users say about the health of objects of some kinds.
+    pub checks: HealthChecks,
     pub conflicts: FieldConflicts,
     /// Placements whose releases have to be ready first.
     pub depends_on: Vec<PlacementReference>,
@@ -45,6 +49,7 @@ impl Default for ReleasePolicy {
             suspend: false,
             remediation: None,
             health: true,
+            checks: HealthChecks::default(),
             conflicts: FieldConflicts::default(),
             depends_on: Vec::new(),
             on_unselect: OnUnselect::default(),
@@ -97,6 +102,16 @@ impl PolicyState {
         }
     }
 
+    /// Returns what users say about the health of objects. `None` means that the policy does not exist: what it has said last
+    /// still counts.
+    pub fn checks(&self) -> Option<HealthChecks> {
+        match self {
+            Self::None => Some(HealthChecks::default()),
+            Self::Missing(_) => None,
+            Self::Known { policy, .. } => Some(policy.checks.clone()),
+        }
+    }
+
     /// Returns the name of the policy if it does not exist.
     pub fn missing(&self) -> Option<&str> {
         match self {
@@ -108,12 +123,15 @@ impl PolicyState {
 
 /// Merges a policy with the options of a placement, which win. Also returns a text for users if they contradict each other.
 ///
+/// The checks of health are not part of it, because it takes time to compile them: the caller adds them.
+///
 /// `skipCRDs` is only part of the text: [`Desired::with_policy`](crate::release::Desired::with_policy) lets it win.
 pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy, Option<String>) {
     let mut policy = ReleasePolicy {
         suspend: spec.suspend,
         remediation: spec.remediation,
-        health: spec.health.unwrap_or_default().enabled,
+        health: spec.health.as_ref().is_none_or(|health| health.enabled),
+        checks: HealthChecks::default(),
         conflicts: spec.conflicts.unwrap_or_default(),
         depends_on: spec.depends_on.clone(),
         on_unselect: spec.on_unselect.unwrap_or_default(),

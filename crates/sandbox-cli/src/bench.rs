@@ -60,6 +60,9 @@ pub struct FleetArgs {
     controller_crds: Option<PathBuf>,
     #[command(flatten)]
     programs: ProgramArgs,
+    /// Let Chandler watch the objects of releases
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    health: bool,
     /// Duration of the phase without changes
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
@@ -83,6 +86,7 @@ impl FleetArgs {
             controller,
             controller_crds,
             programs,
+            health,
             idle_seconds,
             failing_seconds,
             failing_addons,
@@ -97,7 +101,7 @@ impl FleetArgs {
             failing: Duration::from_secs(failing_seconds),
         };
         let other = controller.map(|command| OtherController { command, crds: controller_crds });
-        Ok(Options { size, chandler, tool, other, json, dir })
+        Ok(Options { size, chandler, tool, health, other, json, dir })
     }
 }
 
@@ -121,6 +125,9 @@ pub struct PlacementArgs {
     /// Duration of the phase without changes; goals are shown for 60
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
+    /// Measure a restart and the phase without changes without health, too, and show the ratio
+    #[arg(long)]
+    compare_health: bool,
     #[command(flatten)]
     programs: ProgramArgs,
     /// Empty folder for logs and audit logs [default: a temporary folder]
@@ -130,7 +137,17 @@ pub struct PlacementArgs {
 
 impl PlacementArgs {
     fn options(self) -> Result<PlacementOptions> {
-        let Self { clusters, placements, json, changes, churn_seconds, idle_seconds, programs, dir } = self;
+        let Self {
+            clusters,
+            placements,
+            json,
+            changes,
+            churn_seconds,
+            idle_seconds,
+            compare_health,
+            programs,
+            dir,
+        } = self;
         let ProgramPaths { chandler, tool } = programs.find()?;
         let size = PlacementSize {
             clusters,
@@ -138,6 +155,7 @@ impl PlacementArgs {
             changes,
             churn: Duration::from_secs(churn_seconds),
             idle: Duration::from_secs(idle_seconds),
+            compare_health,
         };
         Ok(PlacementOptions { size, chandler, tool, json, dir })
     }

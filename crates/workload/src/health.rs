@@ -24,7 +24,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::Observation,
+    health::{HealthChecks, Observation},
     identity::{ClusterKey, ReleaseId},
     target::Target,
 };
@@ -106,6 +106,15 @@ impl HealthWatches {
     /// uses any more.
     pub fn set_kinds(&self, release: &ReleaseId, kinds: BTreeSet<(String, String)>) {
         let changed = self.states().set_kinds(release, kinds);
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Sets the health checks of the policy of a release. If they have changed, the objects of their kinds are listed again. A
+    /// release that starts to use kinds needs its checks before.
+    pub fn set_checks(&self, release: &ReleaseId, checks: &HealthChecks) {
+        let changed = self.states().set_checks(release, checks);
         if changed {
             self.0.watches_changed.notify_one();
         }

@@ -109,17 +109,47 @@ pub enum OnFailure {
 }
 
 /// How the health of the objects of a release is observed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"))]
 pub struct HealthPolicy {
     /// Whether the objects are watched. If `false`, a release is ready as soon as it is deployed.
     #[serde(default = "default_true")]
     pub enabled: bool,
+    /// Which objects of some kinds work. They replace the rules of Chandler for these kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["apiVersion".into(), "kind".into()]))]
+    pub checks: Vec<HealthCheck>,
 }
 
 impl Default for HealthPolicy {
     fn default() -> Self {
-        Self { enabled: default_true() }
+        Self { enabled: default_true(), checks: Vec::new() }
     }
+}
+
+/// Which objects of a kind work: expressions in the Common Expression Language (CEL), as in `healthCheckExprs` of Flux. Their
+/// variables are `apiVersion`, `kind`, `metadata`, `spec`, `status` and `data` of the object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// API version of the objects. The check applies to all versions of the group.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind of the objects.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// If it is true, the object is being changed, and `failed` and `current` do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub in_progress: Option<String>,
+    /// If it is true, the object has failed, and `current` does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub failed: Option<String>,
+    /// If it is true, the object works. Otherwise it is in progress.
+    #[schemars(length(min = 1, max = 1024))]
+    pub current: String,
 }
 
 fn default_true() -> bool {
@@ -208,13 +238,15 @@ mod tests {
         assert_eq!(serde_json::to_value(&empty).unwrap(), json!({}));
         let spec: AddonPolicySpec = serde_json::from_value(json!({"remediation": {}, "health": {}})).unwrap();
         assert_eq!(spec.remediation, Some(Remediation { retries: 3, on_failure: OnFailure::Keep }));
-        assert_eq!(spec.health, Some(HealthPolicy { enabled: true }));
+        assert_eq!(spec.health, Some(HealthPolicy { enabled: true, checks: Vec::new() }));
     }
 
     #[test]
     fn every_field_reads_back() {
         let text = json!({
-            "suspend": true, "remediation": {"retries": 0, "onFailure": "Rollback"}, "health": {"enabled": false},
+            "suspend": true, "remediation": {"retries": 0, "onFailure": "Rollback"}, "health": {"enabled": false, "checks": [
+                {"apiVersion": "example.dev/v1", "kind": "Widget", "inProgress": "a", "failed": "b", "current": "c"},
+            ]},
             "conflicts": "IgnoreFields", "dependsOn": [{"kind": "HelmChartProxy", "name": "cni"}],
             "onUnselect": "Orphan", "onClusterDelete": "Uninstall", "crds": "CreateReplace",
         });
@@ -249,5 +281,17 @@ mod tests {
         let list = &schema["dependsOn"];
         assert_eq!(list["x-kubernetes-list-map-keys"], json!(["kind", "name"]));
         assert_eq!(list["maxItems"], 32);
+    }
+
+    #[test]
+    fn checks_are_limited() {
+        let schema = schema();
+        let list = &schema["health"]["properties"]["checks"];
+        assert_eq!(list["x-kubernetes-list-map-keys"], json!(["apiVersion", "kind"]));
+        assert_eq!(list["maxItems"], 16);
+        assert_eq!(list["items"]["required"], json!(["apiVersion", "current", "kind"]));
+        for field in ["inProgress", "failed", "current"] {
+            assert_eq!(list["items"]["properties"][field]["maxLength"], 1024, "{field}");
+        }
     }
 }

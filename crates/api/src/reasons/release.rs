@@ -41,6 +41,8 @@ string_enum! {
         PolicyNotFound = "PolicyNotFound",
         /// `PolicyAccepted`: the policy contradicts an option of the placement, which wins.
         PolicyConflict = "PolicyConflict",
+        /// `PolicyAccepted`: a part of the policy is invalid and ignored.
+        PolicyInvalid = "PolicyInvalid",
         /// `PolicyAccepted`: the policy is used.
         Accepted = "Accepted",
         /// Package and values are being resolved.

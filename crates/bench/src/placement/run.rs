@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{
     PlacementSize,
     changes::LabelChanges,
-    figures::{Figures, percentile},
+    figures::{Figures, WithoutHealth, percentile},
     lease_log::LeaseLog,
     management_log::ManagementLog,
     placements,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     chart::LARGE_OBJECTS,
-    controller::{Controller, with_log},
+    controller::{Controller, WITHOUT_HEALTH, with_log},
     environment::Environment,
     numbers::{as_float, per_minute, rounded, seconds},
     traffic::USER_AGENT,
@@ -60,12 +60,30 @@ pub struct Run<'a> {
     leases: LeaseLog,
     processes: Processes,
     manager: Option<Manager>,
+    /// Whether a manager that is started watches the objects of releases.
+    health: bool,
     figures: Figures,
 }
 
 struct Manager {
     child: Child,
     started: Timestamp,
+}
+
+/// What a restart without work costs.
+struct Restart {
+    requests_per_cluster: f64,
+    management_requests: u64,
+    status_writes: u64,
+    seconds: f64,
+    memory_mib: f64,
+}
+
+/// What the phase without changes costs.
+struct Idle {
+    cpu_s: f64,
+    workload_requests: u64,
+    management_requests: u64,
 }
 
 impl<'a> Run<'a> {
@@ -101,6 +119,7 @@ impl<'a> Run<'a> {
             leases,
             processes,
             manager: None,
+            health: true,
             figures,
         };
         run.start_manager()?;
@@ -122,6 +141,9 @@ impl<'a> Run<'a> {
         let mut changes = LabelChanges::start(self.environment.client(), samples, placements).await?;
         self.measure_changes(&mut changes).await?;
         self.churn(&mut changes).await?;
+        if self.size.compare_health {
+            self.without_health().await?;
+        }
         self.restart().await?;
         self.idle().await?;
         self.reset().await?;
@@ -177,8 +199,46 @@ impl<'a> Run<'a> {
         self.end("churn")
     }
 
+    /// Measures a restart and the phase without changes of a manager that does not watch objects.
+    async fn without_health(&mut self) -> Result<()> {
+        self.set_health("turning health off", false).await?;
+        let restart = self.measure_restart("restart without health").await?;
+        let idle = self.measure_idle("idle without health").await?;
+        self.figures.without_health = Some(WithoutHealth {
+            restart_requests_per_cluster: restart.requests_per_cluster,
+            restart_s: restart.seconds,
+            memory_after_restart_mib: restart.memory_mib,
+            idle_cpu_s: idle.cpu_s,
+            idle_workload_requests: idle.workload_requests,
+        });
+        self.set_health("turning health on", true).await
+    }
+
+    /// Restarts the manager, and waits until all release objects have or do not have the condition any more. What that costs is
+    /// not measured.
+    async fn set_health(&mut self, step: &str, health: bool) -> Result<()> {
+        self.begin(step);
+        self.stop_manager().await?;
+        self.health = health;
+        self.replayed.traffic().reset();
+        self.start_manager()?;
+        self.wait_watched().await?;
+        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.end(step)
+    }
+
     async fn restart(&mut self) -> Result<()> {
-        self.begin("restart");
+        let restart = self.measure_restart("restart").await?;
+        self.figures.restart_requests_per_cluster = restart.requests_per_cluster;
+        self.figures.restart_management_requests = restart.management_requests;
+        self.figures.restart_status_writes = restart.status_writes;
+        self.figures.restart_s = restart.seconds;
+        self.figures.memory_after_restart_mib = restart.memory_mib;
+        Ok(())
+    }
+
+    async fn measure_restart(&mut self, step: &str) -> Result<Restart> {
+        self.begin(step);
         self.stop_manager().await?;
         self.replayed.traffic().reset();
         let from = Timestamp::now();
@@ -191,25 +251,40 @@ impl<'a> Run<'a> {
         let kubeconfigs =
             requests::count(&requests, |request| request.kubeconfig_of().is_some_and(is_replayed));
         let per_cluster = as_float(counts.reads() + kubeconfigs) / f64::from(self.replayed.count().max(1));
-        self.figures.restart_requests_per_cluster = rounded(per_cluster);
-        self.figures.restart_management_requests = requests::count(&requests, |_| true);
-        self.figures.restart_status_writes = requests::count(&requests, LoggedRequest::is_status_write);
-        self.figures.restart_s = seconds(elapsed(from, counts.last.max(requests::last(&requests))));
-        self.figures.memory_after_restart_mib = rounded(self.processes.resident_roots());
-        self.end("restart")
+        let restart = Restart {
+            requests_per_cluster: rounded(per_cluster),
+            management_requests: requests::count(&requests, |_| true),
+            status_writes: requests::count(&requests, LoggedRequest::is_status_write),
+            seconds: seconds(elapsed(from, counts.last.max(requests::last(&requests)))),
+            memory_mib: rounded(self.processes.resident_roots()),
+        };
+        self.end(step)?;
+        Ok(restart)
     }
 
     async fn idle(&mut self) -> Result<()> {
-        self.begin("idle");
+        let idle = self.measure_idle("idle").await?;
+        self.figures.idle_cpu_s = idle.cpu_s;
+        self.figures.idle_workload_requests = idle.workload_requests;
+        self.figures.idle_management_requests = idle.management_requests;
+        Ok(())
+    }
+
+    async fn measure_idle(&mut self, step: &str) -> Result<Idle> {
+        self.begin(step);
         self.replayed.traffic().reset();
         let (from, cpu) = (Timestamp::now(), self.processes.cpu());
         tokio::time::sleep(self.size.idle).await;
-        self.figures.idle_cpu_s = rounded(per_minute(self.processes.cpu() - cpu, self.size.idle));
+        let cpu_s = rounded(per_minute(self.processes.cpu() - cpu, self.size.idle));
         let counts = self.replayed.traffic().counts();
-        self.figures.idle_workload_requests = counts.reads() + counts.probes;
         let requests = self.log.since(from).await?;
-        self.figures.idle_management_requests = requests::count(&requests, |_| true);
-        self.end("idle")
+        let idle = Idle {
+            cpu_s,
+            workload_requests: counts.reads() + counts.probes,
+            management_requests: requests::count(&requests, |_| true),
+        };
+        self.end(step)?;
+        Ok(idle)
     }
 
     async fn reset(&mut self) -> Result<()> {
@@ -244,7 +319,8 @@ impl<'a> Run<'a> {
 
     fn start_manager(&mut self) -> Result<()> {
         let started = Timestamp::now();
-        let child = self.controller.start(self.environment)?;
+        let further: &[&str] = if self.health { &[] } else { &[WITHOUT_HEALTH] };
+        let child = self.controller.start_with(self.environment, further)?;
         self.processes.add(child.pid());
         self.manager = Some(Manager { child, started });
         Ok(())

@@ -1,4 +1,4 @@
-//! Checks for AddonPolicies that do not exist or contradict the options of their placement. Pure.
+//! Checks for AddonPolicies that do not exist, are invalid or contradict the options of their placement. Pure.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,22 @@ pub fn evaluate(fleet: &Fleet) -> Vec<Finding> {
 
 fn finding(placement: &ObjectName, condition: &Condition) -> Finding {
     let message = format!("{placement}: {}: {}", condition.reason, condition.message);
-    if ReleaseReason::parse(&condition.reason) == Some(ReleaseReason::PolicyNotFound) {
-        let next_step = format!(
-            "create the AddonPolicy, or remove the reference to it from {placement}: until then its releases are left unchanged"
-        );
-        return Finding::problem(CHECK, message, next_step);
+    match ReleaseReason::parse(&condition.reason) {
+        Some(ReleaseReason::PolicyNotFound) => {
+            let next_step = format!(
+                "create the AddonPolicy, or remove the reference to it from {placement}: until then its releases are left unchanged"
+            );
+            Finding::problem(CHECK, message, next_step)
+        }
+        Some(ReleaseReason::PolicyInvalid) => {
+            Finding::warning(CHECK, message, "correct the field of the AddonPolicy: it is ignored".to_owned())
+        }
+        _ => {
+            let next_step =
+                format!("remove the field from the AddonPolicy, or the option, which wins, from {placement}");
+            Finding::warning(CHECK, message, next_step)
+        }
     }
-    let next_step =
-        format!("remove the field from the AddonPolicy, or the option, which wins, from {placement}");
-    Finding::warning(CHECK, message, next_step)
 }
 
 #[cfg(test)]
@@ -60,6 +67,7 @@ mod tests {
             ("True", "Accepted", None),
             ("False", "PolicyNotFound", Some(Severity::Problem)),
             ("False", "PolicyConflict", Some(Severity::Warning)),
+            ("False", "PolicyInvalid", Some(Severity::Warning)),
         ];
         for (status, reason, expected) in rows {
             fleet.releases = ["alpha", "bravo"]

@@ -31,8 +31,8 @@ impl ObjectState {
 /// Of a kind whose controller has to report a status, an object without one is `Unknown`: nothing is concluded from missing
 /// information. An object of another kind is healthy unless its status says otherwise.
 pub fn object_state(object: &Value) -> ObjectState {
-    if object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
-        return ObjectState::progressing("it is being deleted");
+    if let Some(state) = being_deleted(object) {
+        return state;
     }
     let [api_version, kind] = ["apiVersion", "kind"].map(|field| object[field].as_str().unwrap_or_default());
     match (kinds::group(api_version), kind) {
@@ -50,6 +50,12 @@ pub fn object_state(object: &Value) -> ObjectState {
         _ if !kinds::has_status(api_version, kind) => ObjectState::Healthy,
         _ => generic::any(object),
     }
+}
+
+/// Returns the state of an object that is being deleted.
+pub(super) fn being_deleted(object: &Value) -> Option<ObjectState> {
+    let deleted = object.pointer("/metadata/deletionTimestamp")?;
+    (!deleted.is_null()).then(|| ObjectState::progressing("it is being deleted"))
 }
 
 /// Returns a number of the status or spec.

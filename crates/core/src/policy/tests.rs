@@ -37,7 +37,7 @@ fn every_field_of_a_policy_applies() {
     let spec = AddonPolicySpec {
         suspend: true,
         remediation: Some(remediation),
-        health: Some(HealthPolicy { enabled: false }),
+        health: Some(HealthPolicy { enabled: false, checks: Vec::new() }),
         conflicts: Some(FieldConflicts::IgnoreFields),
         depends_on: vec![reference("cni")],
         on_unselect: Some(OnUnselect::Orphan),
@@ -49,6 +49,7 @@ fn every_field_of_a_policy_applies() {
         suspend: true,
         remediation: Some(remediation),
         health: false,
+        checks: HealthChecks::default(),
         conflicts: FieldConflicts::IgnoreFields,
         depends_on: vec![reference("cni")],
         on_unselect: OnUnselect::Orphan,

@@ -98,6 +98,7 @@ impl State {
             | ReleaseReason::Suspended
             | ReleaseReason::PolicyNotFound
             | ReleaseReason::PolicyConflict
+            | ReleaseReason::PolicyInvalid
             | ReleaseReason::Accepted
             | ReleaseReason::Healthy
             | ReleaseReason::HealthUnknown
@@ -139,7 +140,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 34] = [
+    const TABLE: [(ReleaseReason, State); 35] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
@@ -159,6 +160,7 @@ mod tests {
         (ReleaseReason::Suspended, State::Waiting),
         (ReleaseReason::PolicyNotFound, State::Waiting),
         (ReleaseReason::PolicyConflict, State::Waiting),
+        (ReleaseReason::PolicyInvalid, State::Waiting),
         (ReleaseReason::Accepted, State::Waiting),
         (ReleaseReason::RetriesExhausted, State::Failed),
         (ReleaseReason::RolledBack, State::Failed),

@@ -14,7 +14,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::hooks::{Hooks, condition};
+use crate::{
+    health::set_schedulable,
+    hooks::{Hooks, condition},
+};
 
 const UPGRADE_LIMIT: Duration = Duration::from_mins(4);
 
@@ -265,6 +268,49 @@ async fn a_kubernetes_upgrade_that_an_extension_does_not_support_is_blocked_and_
     .await;
     assert_eq!(test.world.history(&bravo, "old"), [(1, "deployed".to_owned())]);
     assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (1, 0));
+}
+
+#[tokio::test]
+async fn an_unhealthy_extension_that_need_not_move_does_not_block_a_kubernetes_upgrade() {
+    testing::prepare(KubernetesVersion::V1_35).await.unwrap();
+    let test = ExtensionWorld::new("unhealthy-upgrade").await;
+    let hooks = Hooks::new(&test.world);
+    let manager = hooks.start_manager();
+    hooks.wait_discovered(&Value::Null).await;
+    let any = json!([{"version": "1.0.0", "kubernetes": "*"}]);
+    test.apply_extension("broken", any, default_on("charlie", "AfterControlPlane")).await;
+    // The hooks have to wait for this one, so that they look at both.
+    let moves = json!([
+        {"version": "1.0.0", "kubernetes": "<1.35"}, {"version": "1.1.0", "kubernetes": ">=1.34"},
+    ]);
+    let pinned = json!([{"version": "1.0.0", "kubernetes": "<1.35"}]);
+    test.apply_extension("moving", pinned, default_on("charlie", "AfterControlPlane")).await;
+    apply_cluster(&test, "charlie", json!({})).await;
+    let charlie = test.world.sandbox.wait_cluster(&test.world.namespace, "charlie").await.unwrap();
+    test.wait_ready("broken", "charlie", "1.0.0").await;
+    test.wait_ready("moving", "charlie", "1.0.0").await;
+    test.apply_extension("moving", moves, default_on("charlie", "AfterControlPlane")).await;
+    test.wait_cluster_condition("charlie", "AddonsUpgradable", "True").await;
+
+    set_schedulable(&charlie, "broken", false).await;
+    let message = test.wait_release_reason("broken", "charlie", "Unhealthy").await;
+    assert!(message.contains("Deployment default/broken"), "{message}");
+    let not_ready = test.wait_cluster_condition("charlie", "AddonsReady", "False").await;
+    assert!(not_ready.contains("broken: "), "{not_ready}");
+    let upgradable = test.wait_cluster_condition("charlie", "AddonsUpgradable", "True").await;
+    assert!(upgradable.contains("moving 1.0.0 moves to 1.1.0 before the control plane"), "{upgradable}");
+
+    hooks.patch_cluster("charlie", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
+    let workload = charlie.client().await.unwrap();
+    eventually_within(UPGRADE_LIMIT, "the Kubernetes upgrade proceeds", || async {
+        let version = workload.apiserver_version().await.ok()?.git_version;
+        (version == "v1.35.4").then_some(())
+    })
+    .await;
+    test.wait_ready("moving", "charlie", "1.1.0").await;
+    test.wait_release_reason("broken", "charlie", "Unhealthy").await;
+    assert_eq!(test.world.history(&charlie, "broken"), [(1, "deployed".to_owned())]);
+    manager.stop().await;
 }
 
 #[tokio::test]

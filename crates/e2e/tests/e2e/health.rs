@@ -12,13 +12,16 @@ use chandler_e2e::{
     wait::{LIMIT, eventually, until},
     world::{World, chart, condition},
 };
-use chandler_sandbox::{fault_proxy::Mode, plane::Plane, requests::AuditEntry};
+use chandler_sandbox::{chart as chart_files, fault_proxy::Mode, plane::Plane, requests::AuditEntry};
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A failure is not reported before this.
 const UNHEALTHY_GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -54,7 +57,7 @@ async fn recreate(plane: &Plane, mut deployment: Deployment) {
 }
 
 /// Makes a Deployment unavailable, or available again: its only Pod is replaced by one that no Node accepts.
-async fn set_schedulable(plane: &Plane, name: &str, schedulable: bool) {
+pub async fn set_schedulable(plane: &Plane, name: &str, schedulable: bool) {
     let node = (!schedulable).then_some("has-this");
     let patch = json!({"spec": {
         "strategy": {"$retainKeys": ["type"], "type": "Recreate"},
@@ -217,5 +220,85 @@ async fn an_upgrade_repairs_an_unhealthy_release() {
     })
     .await;
     world.wait_condition("hello", "alpha", "Healthy", ("True", "Healthy")).await;
+    manager.stop().await;
+}
+
+/// Publishes a chart with a custom resource and its definition.
+fn publish_widgets(world: &World) {
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.health.example"},
+        "spec": {
+            "group": "health.example", "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let widget = "apiVersion: health.example/v1\nkind: Widget\nmetadata:\n  name: {{ .Release.Name }}\nspec: {size: 1}\n";
+    let files = [
+        ("Chart.yaml", "apiVersion: v2\nname: widgets\nversion: 1.0.0\n"),
+        ("crds/widgets.yaml", &definition.to_string()),
+        ("templates/widget.yaml", widget),
+    ];
+    let folder = chart_files::write(&world.dir.join("sources/widgets"), &files).unwrap();
+    world.repository.publish(&folder).unwrap();
+}
+
+/// Sets the status of the Widget, as its controller does.
+async fn set_widget_status(plane: &Plane, status: Value) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("health.example", "v1", "Widget"));
+    let widgets: Api<DynamicObject> =
+        Api::namespaced_with(plane.client().await.unwrap(), "default", &resource);
+    let patch = Patch::Merge(json!({"status": status}));
+    widgets.patch_status("widgets", &PatchParams::default(), &patch).await.unwrap();
+}
+
+fn widget_checks(failed: &str, current: &str) -> Value {
+    let check =
+        json!({"apiVersion": "health.example/v1", "kind": "Widget", "failed": failed, "current": current});
+    json!({"health": {"checks": [check]}})
+}
+
+#[tokio::test]
+async fn a_check_of_the_policy_decides_about_a_custom_resource() {
+    let world = World::new("health-checks").await;
+    let alpha = world.create_cluster("alpha").await;
+    publish_widgets(&world);
+    let manager = world.start_manager();
+    world
+        .apply_policy("checked", widget_checks("status.phase == 'Broken'", "status.phase == 'Running'"))
+        .await;
+    world.apply_placement_with_policy("widgets", "widgets", "checked", json!({})).await;
+    let installed = world.wait_ready("widgets", "alpha", 1).await;
+    assert!(condition(&installed, "Healthy").is_none(), "the Widget has no status yet: {installed:?}");
+    set_widget_status(&alpha, json!({"phase": "Running"})).await;
+    world.wait_condition("widgets", "alpha", "Healthy", ("True", "Healthy")).await;
+
+    // By the rules of Chandler, this object works.
+    let broken = json!({"phase": "Broken", "conditions": [{"type": "Ready", "status": "True"}]});
+    set_widget_status(&alpha, broken).await;
+    let message = world.wait_reason("widgets", "alpha", "Unhealthy").await;
+    assert!(message.contains("Widget default/widgets: its health check `failed` is true"), "{message}");
+
+    // Another check counts at once, although the object does not change.
+    let changed = Instant::now();
+    let lenient = widget_checks("status.phase == 'Lost'", "status.phase in ['Running', 'Broken']");
+    world.apply_policy("checked", lenient).await;
+    world.wait_condition("widgets", "alpha", "Healthy", ("True", "Healthy")).await;
+    assert!(changed.elapsed() < UNHEALTHY_GRACE_PERIOD, "after {:?}", changed.elapsed());
+
+    // An invalid one is reported and ignored.
+    world.apply_policy("checked", widget_checks("status.phase ==", "false")).await;
+    let message =
+        world.wait_condition("widgets", "alpha", "PolicyAccepted", ("False", "PolicyInvalid")).await;
+    assert!(message.contains("health.checks[0].failed: line 1, column 16"), "{message}");
+    world.wait_ready("widgets", "alpha", 1).await;
+    world.wait_condition("widgets", "alpha", "Healthy", ("True", "Healthy")).await;
+    world.apply_policy("checked", widget_checks("false", "has(status.phase)")).await;
+    world.wait_condition("widgets", "alpha", "PolicyAccepted", ("True", "Accepted")).await;
+    world.wait_ready("widgets", "alpha", 1).await;
     manager.stop().await;
 }

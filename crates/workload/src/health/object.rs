@@ -7,7 +7,7 @@ use chandler_core::{
     identity::ReleaseId,
 };
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{error::WatchError, kind::ObjectKind};
 
@@ -134,6 +134,28 @@ pub fn read_object(kind: &ObjectKind, object: &RawValue) -> Result<(ObjectHead, 
     Ok((head, object_state(&value)))
 }
 
+/// Reads what a health check can be about. The managed fields, which are large and say nothing about health, are left out.
+pub fn read_for_check(kind: &ObjectKind, object: &RawValue) -> Result<Value, WatchError> {
+    let CheckedParts { mut metadata, spec, status, data } = parse(object)?;
+    metadata.remove("managedFields");
+    let mut value = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata});
+    for (name, part) in [("spec", spec), ("status", status), ("data", data)] {
+        if let Some(part) = part {
+            value[name] = part;
+        }
+    }
+    Ok(value)
+}
+
+/// The parts of an object that a health check can be about.
+#[derive(Deserialize)]
+struct CheckedParts {
+    metadata: Map<String, Value>,
+    spec: Option<Value>,
+    status: Option<Value>,
+    data: Option<Value>,
+}
+
 /// Reads which object it is.
 pub fn read_head(object: &RawValue) -> Result<ObjectHead, WatchError> {
     Ok(parse::<MetadataOnly>(object)?.metadata.into_head())
@@ -171,6 +193,20 @@ mod tests {
             assert_eq!(head.release, has_release.then(|| ReleaseId::new("shop", "web")), "{metadata}");
             assert_eq!(head.version, metadata["resourceVersion"].as_str().unwrap_or_default());
         }
+    }
+
+    #[test]
+    fn a_health_check_is_about_all_but_the_managed_fields() {
+        let kind = ObjectKind::new("example.dev/v1", "Widget");
+        let object = json!({
+            "metadata": {"name": "a", "labels": {"l": "v"}, "managedFields": [{}]}, "spec": {"s": 1}, "data": {"d": 2},
+            "status": null, "other": 3,
+        });
+        let expected = json!({
+            "apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "a", "labels": {"l": "v"}},
+            "spec": {"s": 1}, "data": {"d": 2},
+        });
+        assert_eq!(read_for_check(&kind, &raw(&object)).unwrap(), expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod health_checks;
 mod left_out;
 mod notify;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
-    health::{ObjectState, Observation},
+    health::{HealthChecks, ObjectState, Observation},
     identity::ReleaseId,
 };
 use jiff::Timestamp;
@@ -33,6 +34,8 @@ pub const MAX_OBJECTS: usize = 20_000;
 pub struct Listed {
     pub objects: HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
     pub left_out: LeftOut,
+    /// Which health checks the states result from.
+    checks_version: u32,
 }
 
 /// The states of the watched objects of a cluster. Functions that change them return the releases to notify.
@@ -46,6 +49,8 @@ pub struct States {
     kinds: BTreeMap<SharedKind, KindStates>,
     /// Those whose watch has to begin again, with a list.
     to_list_again: BTreeSet<SharedKind>,
+    /// The health checks of the releases that have some.
+    checks: HashMap<ReleaseId, HealthChecks>,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +60,11 @@ struct KindStates {
     absences: Absences,
     position: Option<Position>,
     left_out: LeftOut,
-    /// A release uses the kind whose objects may have been left out: the next list shows them.
+    /// A release uses the kind whose objects may have been left out, or were read with other health checks: the next list shows
+    /// them.
     is_outdated: bool,
+    /// Counts the changes of health checks.
+    checks_version: u32,
 }
 
 /// How much is known of the objects of a kind.
@@ -107,6 +115,7 @@ impl States {
 
     /// Forgets a release, and its objects. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
+        self.checks.remove(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         let changed = self.select_kinds();
@@ -228,7 +237,8 @@ impl States {
         states.position = Some(position);
         // A release may have begun to use the kind after its objects were left out.
         let is_used = |release: &ReleaseId| self.releases.get(release).is_some_and(|kinds| uses(kinds, kind));
-        states.is_outdated = listed.left_out.remembered().any(is_used);
+        let is_checked = listed.checks_version == states.checks_version;
+        states.is_outdated = !is_checked || listed.left_out.remembered().any(is_used);
         states.left_out = listed.left_out;
         let (mut changed, mut shared) = (Vec::new(), HashSet::<Arc<ReleaseId>>::new());
         let mut before = std::mem::take(&mut states.objects);

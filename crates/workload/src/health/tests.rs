@@ -349,3 +349,42 @@ async fn a_list_keeps_its_permit_until_it_ends() {
     drop(stuck);
     server.until_watched(CONFIG_MAPS, true).await;
 }
+
+#[tokio::test]
+async fn a_changed_check_changes_the_states_of_the_objects_of_its_release() {
+    let server = ApiServer::start(H2).await;
+    let resource = json!({
+        "kind": "Widget", "name": "widgetry", "singularName": "", "namespaced": true, "verbs": ["list", "watch"],
+    });
+    server.answer("/apis/example.dev/v1", json!({"groupVersion": "example.dev/v1", "resources": [resource]}));
+    server.list(WIDGETS, "5", &[object("4", &json!({"phase": "Broken"}))]);
+    let checks = |failed: &str| {
+        let check = json!({
+            "apiVersion": "example.dev/v1", "kind": "Widget", "failed": failed, "current": "spec.replicas == 1",
+        });
+        HealthChecks::compile(&[serde_json::from_value(check).unwrap()])
+    };
+    let mut watched = Watched::start(&server, None);
+    watched.health.set_checks(&release(), &checks("status.phase == 'Broken'"));
+    watched.use_kinds(&[("example.dev/v1", "Widget")]);
+    watched.notified().await;
+    let widget = |watched: &Watched| match watched.observation("example.dev/v1", "Widget") {
+        Observation::Seen { state, .. } => state,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(widget(&watched), ObjectState::Failed("its health check `failed` is true".to_owned()));
+    server.until_watched(WIDGETS, true).await;
+
+    watched.health.set_checks(&release(), &checks("status.phase == 'Lost'"));
+    watched.notified().await;
+    assert_eq!(widget(&watched), ObjectState::Healthy);
+    server.requests(WIDGETS, 4).await;
+    server.send(WIDGETS, "MODIFIED", &object("6", &json!({"phase": "Lost"}))).await;
+    watched.notified().await;
+    assert_eq!(widget(&watched), ObjectState::Failed("its health check `failed` is true".to_owned()));
+
+    watched.health.set_checks(&release(), &HealthChecks::default());
+    watched.notified().await;
+    assert_eq!(widget(&watched), ObjectState::Healthy, "the object has no conditions");
+    assert_eq!(server.requests(WIDGETS, 5).await.iter().filter(|one| !one.is_watch()).count(), 3);
+}

@@ -2,19 +2,20 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use chandler_core::{backoff, identity::ReleaseId, reachability::STABLE_AFTER};
+use chandler_core::{backoff, health::ObjectState, identity::ReleaseId, reachability::STABLE_AFTER};
 use kube::{
     Client,
     api::{ListParams, WatchParams},
     core::Request as ResourceRequest,
 };
+use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     HealthWatches, ManagedReleases,
     error::{Next, WatchError},
     kind::SharedKind,
-    object::{Change, Event, Page, parse, read_head, read_object},
+    object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
     source::{Position, Source},
@@ -125,7 +126,7 @@ impl KindWatch {
         let is_definition = kind.kind == "CustomResourceDefinition";
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
         let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
-        let mut listed = Listed::default();
+        let mut listed = self.watches.states().begin_list(kind);
         loop {
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -147,7 +148,7 @@ impl KindWatch {
             if listed.objects.len() >= MAX_OBJECTS {
                 return;
             }
-            if let Ok((head, state)) = read_object(&self.kind, item) {
+            if let Ok((head, state)) = self.read(item) {
                 let is_known = self.watches.states().knows(head.release.as_ref());
                 if is_known || self.is_managed(head.release.as_ref()) {
                     listed.objects.insert(head.key, (head.release, state));
@@ -157,6 +158,17 @@ impl KindWatch {
             }
             tokio::task::consume_budget().await;
         }
+    }
+
+    /// Reads an object and its state, which results from the health check of its release if there is one for the kind.
+    fn read(&self, object: &RawValue) -> Result<(ObjectHead, ObjectState), WatchError> {
+        let (head, state) = read_object(&self.kind, object)?;
+        let check = self.watches.states().check(&self.kind, head.release.as_ref());
+        let Some(check) = check else { return Ok((head, state)) };
+        // What is nested too deeply to be read has no known state.
+        let state =
+            read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object));
+        Ok((head, state))
     }
 
     /// Returns whether Chandler manages a release, although it may not be known yet.
@@ -197,7 +209,7 @@ impl KindWatch {
         }
         // What cannot be read is left out, so that one such object does not stop the watch.
         let (head, state) = match event.change {
-            Change::Added | Change::Modified => match read_object(&self.kind, event.object) {
+            Change::Added | Change::Modified => match self.read(event.object) {
                 Ok((head, state)) => (head, Some(state)),
                 Err(_) => return Ok(()),
             },

@@ -55,6 +55,9 @@ where
             return Health::UNCHANGED;
         }
         let objects = &self.status.inventory;
+        if let Some(checks) = self.placement.policy.checks() {
+            watches.set_checks(&desired.release, &checks);
+        }
         let kind = |object: &ObjectRecord| (object.api_version.clone(), object.kind.clone());
         watches.set_kinds(&desired.release, objects.iter().map(kind).collect());
         let deployed_at = if self.state.expectation.is_some() {

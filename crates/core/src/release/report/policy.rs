@@ -56,6 +56,10 @@ pub(super) fn policy_condition(vocabulary: ReleaseVocabulary, policy: &PolicySta
     let (status, reason, message) = match policy {
         PolicyState::None => return None,
         PolicyState::Missing(name) => (Status::False, ReleaseReason::PolicyNotFound, not_found(name)),
+        PolicyState::Known { policy, conflict } if policy.checks.invalid().is_some() => {
+            let texts: Vec<_> = policy.checks.invalid().into_iter().chain(conflict.as_deref()).collect();
+            (Status::False, ReleaseReason::PolicyInvalid, texts.join("; "))
+        }
         PolicyState::Known { conflict: Some(conflict), .. } => {
             (Status::False, ReleaseReason::PolicyConflict, conflict.clone())
         }

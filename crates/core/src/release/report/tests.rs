@@ -2,9 +2,10 @@ use chandler_api::{
     addons::HelmReleaseProxy,
     status::{HEALTHY, ObjectRecord, POLICY_ACCEPTED},
 };
+use serde_json::json;
 
 use super::*;
-use crate::{conditions::merge, policy::ReleasePolicy, release::ReleaseKind};
+use crate::{conditions::merge, health::HealthChecks, policy::ReleasePolicy, release::ReleaseKind};
 
 fn reported(
     plan: &Plan,
@@ -257,13 +258,21 @@ fn conditions_that_do_not_apply_are_removed() {
 }
 
 #[test]
-fn a_policy_is_accepted_missing_or_in_conflict() {
+fn a_policy_is_accepted_missing_invalid_or_in_conflict() {
     let known = |conflict: Option<&str>| PolicyState::Known {
         policy: ReleasePolicy::default(),
         conflict: conflict.map(str::to_owned),
     };
     let missing = PolicyState::Missing("AddonPolicy fleet/careful".to_owned());
+    let invalid = |conflict: Option<&str>| {
+        let check = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "current": "status."});
+        let checks = HealthChecks::compile(&[serde_json::from_value(check).unwrap()]);
+        let policy = ReleasePolicy { checks, ..ReleasePolicy::default() };
+        PolicyState::Known { policy, conflict: conflict.map(str::to_owned) }
+    };
     let rows = [
+        (invalid(None), Status::False, "PolicyInvalid", "health.checks[0].current: line 1, column 8"),
+        (invalid(Some("force wins")), Status::False, "PolicyInvalid", "; force wins"),
         (known(None), Status::True, "Accepted", ""),
         (known(Some("force wins")), Status::False, "PolicyConflict", "force wins"),
         (missing, Status::False, "PolicyNotFound", "AddonPolicy fleet/careful does not exist"),

@@ -4,11 +4,13 @@ use chandler_core::{
     identity::ClusterKey,
     target::{Target, TargetTls},
 };
+use serde_json::json;
 
 use super::*;
 
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 const CONFIG_MAP: (&str, &str) = ("v1", "ConfigMap");
+const WIDGET: (&str, &str) = ("example.dev/v1", "Widget");
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -43,7 +45,7 @@ fn listed(objects: &[(&str, Option<&str>, ObjectState)]) -> Listed {
     let object = |(name, of, state): &(&str, Option<&str>, ObjectState)| {
         (object_key("shop", name), (of.map(release), state.clone()))
     };
-    Listed { objects: objects.iter().map(object).collect(), left_out: LeftOut::default() }
+    Listed { objects: objects.iter().map(object).collect(), ..Listed::default() }
 }
 
 /// A list without an object, because those of some releases were left out.
@@ -355,4 +357,55 @@ fn a_watch_continues_at_the_last_version_of_the_same_server() {
     assert_eq!(version(&states, "https://blue").as_deref(), Some("7"));
     states.lose_position(&kind(DEPLOYMENT));
     assert_eq!(version(&states, "https://blue"), None);
+}
+
+fn checks(current: &str) -> HealthChecks {
+    let check = json!({"apiVersion": WIDGET.0, "kind": WIDGET.1, "current": current});
+    HealthChecks::compile(&[serde_json::from_value(check).unwrap()])
+}
+
+#[test]
+fn objects_are_listed_again_when_the_checks_of_their_release_change() {
+    let mut states = States::default();
+    let widget = kind(WIDGET);
+    assert!(!states.set_checks(&release("web"), &checks("true")), "nothing is watched yet");
+    for name in ["web", "db"] {
+        states.set_kinds(&release(name), kinds(&[WIDGET, DEPLOYMENT]));
+    }
+    let has_check = |states: &States, name| states.check(&kind(WIDGET), Some(&release(name))).is_some();
+    assert_eq!((has_check(&states, "web"), has_check(&states, "db")), (true, false));
+    assert!(states.check(&kind(DEPLOYMENT), Some(&release("web"))).is_none());
+    assert!(states.check(&widget, None).is_none());
+
+    // A list that has begun before is repeated.
+    let objects = [("web", Some("web"), ObjectState::Healthy)];
+    let list = |states: &mut States, begun: Listed| {
+        states.listed(
+            &kind(WIDGET),
+            Listed { objects: listed(&objects).objects, ..begun },
+            position("1"),
+            at(0),
+        );
+        states.is_outdated(&kind(WIDGET))
+    };
+    let begun = states.begin_list(&widget);
+    assert!(!states.set_checks(&release("web"), &checks("false")));
+    assert!(list(&mut states, begun));
+    let begun = states.begin_list(&widget);
+    assert!(!list(&mut states, begun));
+    let begun = states.begin_list(&kind(DEPLOYMENT));
+    states.listed(&kind(DEPLOYMENT), begun, position("1"), at(0));
+
+    assert!(!states.set_checks(&release("web"), &checks("false")), "nothing has changed");
+    assert!(!states.set_checks(&release("db"), &checks("true")), "no object of it was read");
+    assert!(states.watches().1.is_empty());
+    assert!(states.set_checks(&release("web"), &checks("true")));
+    assert_eq!(states.watches().1, [Arc::new(widget.clone())].into());
+    assert_eq!(states.version(&widget, &source("https://blue")), None, "the watch begins with a list");
+    let begun = states.begin_list(&widget);
+    assert!(!list(&mut states, begun));
+    assert!(states.set_checks(&release("web"), &HealthChecks::default()));
+    assert!(!has_check(&states, "web") && has_check(&states, "db"));
+    states.forget(&release("db"));
+    assert!(!has_check(&states, "db"));
 }
