@@ -146,13 +146,15 @@ impl AllKinds {
         self.pairs.iter().any(|pair| pair.is_removed_first(release))
     }
 
-    /// Returns the add-ons of a cluster whose versions follow its Kubernetes version, except for those of Extensions.
+    /// Returns the add-ons of a cluster whose versions follow its Kubernetes version, except for those of Extensions. `labels` and
+    /// `uid` are those of the Cluster.
     pub fn kubernetes_followers(
         &self,
         cluster: &ClusterKey,
         labels: &BTreeMap<String, String>,
+        uid: Option<&str>,
     ) -> Vec<KubernetesFollower> {
-        self.pairs.iter().flat_map(|pair| pair.kubernetes_followers(cluster, labels)).collect()
+        self.pairs.iter().flat_map(|pair| pair.kubernetes_followers(cluster, labels, uid)).collect()
     }
 
     /// Returns the add-ons of a cluster and whether they are ready.
@@ -171,6 +173,7 @@ pub trait PairCaches: Send + Sync {
         &self,
         cluster: &ClusterKey,
         labels: &BTreeMap<String, String>,
+        uid: Option<&str>,
     ) -> Vec<KubernetesFollower>;
     fn removed_first(&self, cluster: &ClusterKey) -> Vec<RemovedFirst>;
     /// Returns whether a release object is being deleted, or is deleted before its Cluster. It is `false` for release objects of
@@ -218,6 +221,7 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
         &self,
         cluster: &ClusterKey,
         labels: &BTreeMap<String, String>,
+        uid: Option<&str>,
     ) -> Vec<KubernetesFollower> {
         let following = self.placements.state_filter(|placement| {
             placement.meta().deletion_timestamp.is_none()
@@ -225,15 +229,10 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
                 && placement.selects(cluster, labels)
         });
         let follower = |placement: &Arc<P>| {
-            let name = placement.name_any();
-            let releases = self.releases.of_owner_on(&naming::label_value(&name), cluster);
+            let owner = naming::label_value(&placement.name_any());
+            let releases = self.releases.of_owner_on(&owner, cluster);
             let release = releases.iter().find(|release| release.meta().deletion_timestamp.is_none());
-            Some(KubernetesFollower {
-                name,
-                versions: placement.kubernetes_versions()?,
-                requested: release.and_then(|release| release.desired().ok()?.package.version),
-                deployed: release.is_some_and(|release| release.is_deployed()),
-            })
+            KubernetesFollower::new(&**placement, release.map(AsRef::as_ref), uid)
         };
         following.iter().filter_map(follower).collect()
     }

@@ -13,6 +13,7 @@ use crate::{
     conditions::{NewCondition, Status},
     extension::ResolutionInput,
     placement::KubernetesFollower,
+    release::unhealthy_object,
     resolution::UpgradeOutcome,
 };
 
@@ -48,12 +49,17 @@ impl Addon {
     /// current spec yet.
     ///
     /// The problem is the same from the change of the spec to the end of the operation, so that the Cluster is not written for
-    /// every step of it. The release object shows the steps.
+    /// every step of it. The release object shows the steps. That of an unhealthy release names the object only: the release object
+    /// also shows how many replicas it has.
     pub fn of_release(name: &str, ready: Option<&Condition>) -> Self {
         let Some(ready) = ready else { return Self::not_ready(name, CHANGE_PENDING) };
         match ReleaseReason::parse(&ready.reason) {
             _ if ready.status == "True" => Self::ready(name),
             Some(ReleaseReason::Preparing | ReleaseReason::Pending) => Self::not_ready(name, CHANGE_PENDING),
+            Some(ReleaseReason::Unhealthy) => match unhealthy_object(&ready.message) {
+                Some(object) => Self::not_ready(name, &format!("{object} is unhealthy")),
+                None => Self::not_ready(name, &ready.message),
+            },
             _ => Self::not_ready(name, &ready.message),
         }
     }
@@ -190,7 +196,15 @@ mod tests {
             (Some(ready("False", "Pending", "upgrading release dns")), Some(CHANGE_PENDING)),
             (Some(ready("False", "HelmReleasePending", "upgrading release dns")), Some(CHANGE_PENDING)),
             (Some(ready("False", "ApplyFailed", "timeout; retry at noon")), Some("timeout; retry at noon")),
-            (Some(ready("False", "Unhealthy", "Deployment dns: 0 of 2")), Some("Deployment dns: 0 of 2")),
+            (
+                Some(ready("False", "Unhealthy", "Deployment dns: 0 of 2")),
+                Some("Deployment dns is unhealthy"),
+            ),
+            (
+                Some(ready("False", "Unhealthy", "Deployment dns: 1 of 2")),
+                Some("Deployment dns is unhealthy"),
+            ),
+            (Some(ready("False", "Unhealthy", "of another version")), Some("of another version")),
             (Some(ready("False", "Suspended", "it is suspended")), Some("it is suspended")),
             (Some(ready("False", "RolledBack", "it was rolled back")), Some("it was rolled back")),
             (Some(ready("Unknown", "ClusterUnreachable", "no answer")), Some("no answer")),

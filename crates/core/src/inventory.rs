@@ -158,6 +158,18 @@ impl ReleaseInventory {
         self.pending.get(release, revision).map(|sighting| sighting.at)
     }
 
+    /// Returns since when the record of the newest revision is unchanged. If Chandler's own operation has reported that revision
+    /// and its record was not seen yet: since the report.
+    pub fn newest_unchanged_since(
+        &self,
+        release: &ReleaseId,
+        expected: Option<&Expectation>,
+    ) -> Option<Timestamp> {
+        let newest = expected.map_or_else(|| self.newest(release), |expected| expected.seen.as_ref())?;
+        let seen = self.unchanged_since(release, newest.revision);
+        seen.or_else(|| expected.map(|expected| expected.since))
+    }
+
     /// Adds or replaces a revision.
     pub fn store(&mut self, stored: StoredRevision) {
         self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
@@ -212,6 +224,8 @@ impl ReleaseInventory {
 pub struct Expectation {
     /// `None` if the release was removed.
     pub seen: Option<RevisionState>,
+    /// When the operation reported it.
+    pub since: Timestamp,
     /// Until when the watch should show it. Then the inventory counts again.
     pub until: Timestamp,
 }
@@ -348,7 +362,7 @@ mod tests {
 
     #[test]
     fn our_own_operation_is_believed_until_the_watch_caught_up() {
-        let [now, until, late] = [1, 5, 5].map(|s| Timestamp::from_second(s).unwrap());
+        let [since, now, until, late] = [0, 1, 5, 5].map(|s| Timestamp::from_second(s).unwrap());
         let seen = |revision, status| RevisionState {
             revision,
             status,
@@ -358,8 +372,8 @@ mod tests {
         };
         let (pending, done) = (seen(2, ReleaseStatus::PendingUpgrade), seen(2, ReleaseStatus::Deployed));
         let newer = seen(3, ReleaseStatus::Deployed);
-        let applied = Expectation { seen: Some(done.clone()), until };
-        let removed = Expectation { seen: None, until };
+        let applied = Expectation { seen: Some(done.clone()), since, until };
+        let removed = Expectation { seen: None, since, until };
         let rows = [
             (&applied, None, now, true),
             (&applied, Some(&pending), now, true),

@@ -5,6 +5,7 @@ mod changes;
 mod extension_instance;
 mod helm_chart_proxy;
 mod kind;
+mod kubernetes_follower;
 mod kubernetes_versions;
 mod report;
 mod selection;
@@ -18,10 +19,10 @@ pub use extension_instance::{
 };
 pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;
-pub use kubernetes_versions::{
-    KubernetesFollower, KubernetesVersions, KubernetesVersionsError, NoVersion, UpgradeAnswer,
-    after_control_plane, before_upgrade,
+pub use kubernetes_follower::{
+    FollowerOutcome, Kept, KubernetesFollower, UpgradeAnswer, after_control_plane, before_upgrade,
 };
+pub use kubernetes_versions::{KubernetesVersions, KubernetesVersionsError, NoVersion};
 pub use report::{ClusterFailure, DeleteFailure, PlacementSummary, report};
 pub use selection::{Selection, SelectionError};
 pub use source_progress::{SourceChecks, revisions_text};

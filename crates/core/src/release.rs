@@ -27,6 +27,7 @@ pub use plan::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, Plan,
     RemoveFinalizer, Step, Wait, failure_key, plan,
 };
-pub use report::{ANOTHER_NAME, Progress, Report, report};
+pub(crate) use report::unhealthy_object;
+pub use report::{ANOTHER_NAME, Progress, Report, keep_health_message, report};
 pub use state::State;
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};

@@ -232,7 +232,7 @@ pub fn cluster(name: &str) -> DynamicObject {
 /// Returns the report of an upgrade check of a cluster.
 pub fn report(name: &str, input: ResolutionInput, to: Option<&str>) -> ClusterReport {
     let to = to.map(|to| to.parse().unwrap());
-    ClusterReport::new(&cluster(name), Ok(input), to.as_ref())
+    ClusterReport::new(&cluster(name), Ok(input), &[], to.as_ref())
 }
 
 /// Returns an input with one extension that stays, one that moves, and one that blocks the upgrade to 1.35.

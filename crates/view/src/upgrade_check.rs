@@ -1,5 +1,7 @@
-//! Checks what an upgrade of Kubernetes would change for the extensions of clusters.
+//! Checks what an upgrade of Kubernetes would change for the extensions of clusters, and for the HelmChartProxies whose
+//! versions follow Kubernetes.
 
+mod followers;
 mod reader;
 mod report;
 mod target_version;
@@ -55,6 +57,7 @@ pub async fn check(
     let reader = InputReader::new(client.clone(), namespace, &platform_namespace, progress);
     let clusters = reader.clusters(&clusters).await?;
     let listed = reader.listed().await?;
+    let charts = reader.charts().await?;
     let resolver = &OneShotResolver::new(client, platform, packages, listed);
     let count = clusters.len();
     let checks =
@@ -63,7 +66,8 @@ pub async fn check(
     let mut reports = Vec::with_capacity(count);
     progress.report(format!("checking: {count} clusters"));
     while let Some((cluster, input)) = checks.next().await {
-        reports.push(ClusterReport::new(cluster, input, to.as_ref()));
+        let followers = charts.followers(cluster);
+        reports.push(ClusterReport::new(cluster, input, &followers, to.as_ref()));
         progress.report(format!("checking: {} of {count} clusters", reports.len()));
     }
     Ok(Report::new(reports))

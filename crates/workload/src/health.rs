@@ -47,6 +47,10 @@ const LIST_AGAIN_PAUSE: Duration = Duration::from_secs(2);
 /// they were reconciled.
 pub(crate) type ManagedReleases = Arc<dyn Fn(&ReleaseId) -> bool + Send + Sync>;
 
+/// The versions that the watches of a cluster have come to, as the API server counts them.
+#[derive(Debug, Default)]
+pub(crate) struct WatchedVersions(Vec<(SharedKind, u64)>);
+
 /// The watched objects of one cluster, shared by all its releases. Clones share them.
 #[derive(Clone)]
 pub struct HealthWatches(Arc<Shared>);
@@ -137,6 +141,20 @@ impl HealthWatches {
         observation
     }
 
+    /// Returns the versions that the watches have come to.
+    pub(crate) fn versions(&self) -> WatchedVersions {
+        WatchedVersions(self.states().versions())
+    }
+
+    /// Takes in the version of a list on the same server that has begun after the watches had come to `versions`. Kinds whose
+    /// watches are ahead of it are listed again: the server was restored from a backup.
+    pub(crate) fn list_kinds_ahead(&self, versions: WatchedVersions, list_version: &str) {
+        let changed = self.states().list_kinds_ahead(versions.0, list_version);
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
     /// Opens the watches, as soon as kinds are in use. Watches that are open with the same kubeconfig stay open. Without a
     /// selector, there are no watches.
     ///
@@ -186,13 +204,14 @@ impl HealthWatches {
             *open = self.open(&session);
         }
         let Some(open) = open else { return };
-        open.watches.retain(|kind, _| !to_list_again.contains(kind));
+        let reopened: BTreeSet<SharedKind> =
+            to_list_again.into_iter().filter(|kind| open.watches.remove(kind).is_some()).collect();
         let changes = watch_changes(open.watches.keys(), &wanted);
         for kind in changes.close {
             open.watches.remove(&kind);
         }
         for kind in changes.open {
-            let pause = if to_list_again.contains(&kind) { LIST_AGAIN_PAUSE } else { Duration::ZERO };
+            let pause = if reopened.contains(&kind) { LIST_AGAIN_PAUSE } else { Duration::ZERO };
             let watch = KindWatch::new(self.clone(), open.cluster.clone(), kind.clone());
             open.watches.insert(kind, AbortOnDropHandle::new(tokio::spawn(watch.run(pause))));
         }
@@ -219,7 +238,13 @@ impl HealthWatches {
 
     /// Changes the states, and notifies the releases that this concerns.
     fn update(&self, change: impl FnOnce(&mut States, Timestamp) -> Vec<ReleaseId>) {
-        let releases = change(&mut self.states(), Timestamp::now());
+        let mut states = self.states();
+        let releases = change(&mut states, Timestamp::now());
+        let must_list_again = states.must_list_again();
+        drop(states);
+        if must_list_again {
+            self.0.watches_changed.notify_one();
+        }
         for release in releases {
             let change = InventoryChange { cluster: self.0.cluster.clone(), release: Some(release) };
             // The receiver is dropped only while the process ends.

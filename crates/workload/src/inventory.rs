@@ -110,6 +110,11 @@ impl InventoryWatch {
         Ok(watch)
     }
 
+    /// Returns the version of the list, or of the last event.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
     pub fn inventory(&self) -> Arc<ReleaseInventory> {
         self.inventory.clone()
     }

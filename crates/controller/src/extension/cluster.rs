@@ -125,7 +125,8 @@ impl Reconciler {
 
     /// Returns the add-ons whose versions follow the Kubernetes version without an Extension.
     fn followers(&self) -> Vec<KubernetesFollower> {
-        self.context.all_kinds.kubernetes_followers(&self.key, self.cluster.labels())
+        let uid = self.cluster.uid();
+        self.context.all_kinds.kubernetes_followers(&self.key, self.cluster.labels(), uid.as_deref())
     }
 
     /// Returns the default extensions of the cluster.

@@ -82,8 +82,10 @@ impl ExtensionHooks {
     }
 
     fn followers(&self, cluster: &ClusterKey) -> Vec<KubernetesFollower> {
-        let labels = self.clusters.get(cluster).map(|cluster| cluster.labels().clone()).unwrap_or_default();
-        self.all_kinds.kubernetes_followers(cluster, &labels)
+        let known = self.clusters.get(cluster);
+        let uid = known.as_ref().and_then(|cluster| cluster.uid());
+        let labels = known.map(|cluster| cluster.labels().clone()).unwrap_or_default();
+        self.all_kinds.kubernetes_followers(cluster, &labels, uid.as_deref())
     }
 
     fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::status::ReleaseStatus;
 use chandler_core::{digest::InputDigest, inventory::Expectation};
+use jiff::Timestamp;
 
 use super::inputs::Inputs;
 
@@ -25,6 +26,8 @@ pub struct ReconcileState {
     pub absence_confirmed: bool,
     /// The state that our last operation reported.
     pub expectation: Option<Expectation>,
+    /// When the message about an unhealthy object changed last.
+    pub health_message_changed_at: Option<Timestamp>,
 }
 
 /// The key for which inputs were resolved. They are valid while it is unchanged.

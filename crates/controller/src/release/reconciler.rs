@@ -144,11 +144,14 @@ where
                 Plan::Wait(_) => break,
             }
         }
-        self.record_policy(&view).await?;
         let health = self.health(&desired, &view);
-        self.update_conditions(&desired, &decision, health.of_release.as_ref());
-        self.write().await?;
-        Ok(self.next(&desired, &decision, health.recheck_at))
+        let message_at = self.update_conditions(&desired, &decision, health.of_release.as_ref());
+        let written = self.write().await;
+        // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
+        self.record_policy(&view).await?;
+        written?;
+        let recheck_at = health.recheck_at.into_iter().chain(message_at).min();
+        Ok(self.next(&desired, &decision, recheck_at))
     }
 
     /// Returns the desired release under its policy, with its repository unless the object is being deleted.
@@ -174,7 +177,7 @@ where
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
         let unchanged_since = match &view.inventory {
             InventoryView::Known(inventory) => {
-                seen.and_then(|seen| inventory.unchanged_since(&desired.release, seen.revision))
+                inventory.newest_unchanged_since(&desired.release, expectation.as_ref())
             }
             _ => None,
         };

@@ -16,6 +16,8 @@ pub enum ReleaseHealth {
     /// Nothing new is known, or an object is unhealthy for less than [`UNHEALTHY_GRACE_PERIOD`]. What was reported before still
     /// counts.
     Unchanged,
+    /// The objects of the newest revision are not known. What was reported before is about another revision.
+    Undescribed,
     /// The states of these objects are unknown, and the others are healthy.
     Unknown {
         objects: Vec<ObjectRecord>,

@@ -52,7 +52,7 @@ impl PendingRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::{ReleaseInventory, ReleaseStatus, RevisionState, StoredRevision};
+    use crate::inventory::{Expectation, ReleaseInventory, ReleaseStatus, RevisionState, StoredRevision};
 
     fn seen(resource_version: &str, second: i64) -> Sighting {
         let at = Timestamp::from_second(second).unwrap();
@@ -85,6 +85,30 @@ mod tests {
         }
         inventory.forget(&revision(PendingUpgrade));
         assert_eq!(*inventory.pending(), PendingRecords::default(), "deleted");
+    }
+
+    #[test]
+    fn a_record_that_was_not_seen_yet_is_unchanged_since_it_was_reported() {
+        let release = ReleaseId::new("default", "hello");
+        let pending = revision(ReleaseStatus::PendingUpgrade);
+        let mut shown = ReleaseInventory::default();
+        shown.store_seen(pending.clone(), seen("7", 10));
+        let none = ReleaseInventory::default();
+        let expectation = |seen| {
+            let [since, until] = [20, 50].map(|second| Timestamp::from_second(second).unwrap());
+            Expectation { seen, since, until }
+        };
+        let (reported, removed) = (expectation(Some(pending.seen)), expectation(None));
+        for (name, inventory, expected, since) in [
+            ("absent", &none, None, None),
+            ("shown", &shown, None, Some(10)),
+            ("reported", &none, Some(&reported), Some(20)),
+            ("reported and shown", &shown, Some(&reported), Some(10)),
+            ("removed", &shown, Some(&removed), None),
+        ] {
+            let unchanged = inventory.newest_unchanged_since(&release, expected);
+            assert_eq!(unchanged.map(Timestamp::as_second), since, "{name}");
+        }
     }
 
     #[test]

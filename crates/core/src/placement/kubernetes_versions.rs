@@ -1,5 +1,4 @@
-//! The versions of a chart that a HelmChartProxy names for Kubernetes versions, and what a Kubernetes upgrade waits for
-//! because of them.
+//! The versions of a chart that a HelmChartProxy names for Kubernetes versions.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +7,8 @@ use chandler_api::extensions::{
 };
 use semver::Version;
 
-use crate::extension::{Kubernetes, next_step};
+use super::Kept;
+use crate::extension::Kubernetes;
 
 /// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,9 @@ pub struct KubernetesVersions {
     by_minor: BTreeMap<Minor, String>,
     /// The version for all other Kubernetes versions.
     default: Option<String>,
-    when: UpgradeMoment,
+    pub(super) when: UpgradeMoment,
+    /// Why a cluster keeps its version, although there may be another one for its Kubernetes version.
+    pub(super) kept: Option<Kept>,
 }
 
 /// Why the annotations of a placement are invalid.
@@ -110,11 +112,17 @@ impl KubernetesVersions {
             Some("AfterCluster") => UpgradeMoment::AfterCluster,
             Some(other) => return Err(KubernetesVersionsError::Moment(other.to_owned())),
         };
-        Ok(Self { by_minor, default: Some(default.to_owned()).filter(|text| !text.is_empty()), when })
+        let default = Some(default.to_owned()).filter(|text| !text.is_empty());
+        Ok(Self { by_minor, default, when, kept: None })
+    }
+
+    /// Returns the versions of an add-on that does not move.
+    pub(super) fn kept(self, why: Kept) -> Self {
+        Self { kept: Some(why), ..self }
     }
 
     /// Returns the version for a Kubernetes version.
-    fn at(&self, kubernetes: &Version) -> Result<&str, NoVersion> {
+    pub(super) fn at(&self, kubernetes: &Version) -> Result<&str, NoVersion> {
         let minor = Minor::of(kubernetes);
         let version = self.by_minor.get(&minor).or(self.default.as_ref());
         version.map(String::as_str).ok_or(NoVersion(minor))
@@ -136,98 +144,6 @@ impl KubernetesVersions {
             }
             _ => self.at(&kubernetes.current),
         }
-    }
-}
-
-/// An add-on of a cluster whose version follows the Kubernetes version of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KubernetesFollower {
-    /// The name of its placement.
-    pub name: String,
-    pub versions: Result<KubernetesVersions, KubernetesVersionsError>,
-    /// The version that its release object requests. `None` means that there is no release object.
-    pub requested: Option<String>,
-    /// Whether the release is deployed as requested.
-    pub deployed: bool,
-}
-
-/// What followers answer before a step of a Kubernetes upgrade.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpgradeAnswer {
-    Proceed,
-    /// These have to move first.
-    Wait(String),
-    /// These have no version.
-    Block(String),
-}
-
-impl KubernetesFollower {
-    /// Returns why this add-on blocks an upgrade, minor version by minor version.
-    pub fn blocks(&self, from: &Version, to: &Version) -> Option<String> {
-        let versions = match &self.versions {
-            Ok(versions) => versions,
-            Err(error) => return Some(format!("{} blocks: {error}", self.name)),
-        };
-        let mut step = from.clone();
-        while step < *to {
-            step = next_step(&step, to);
-            if let Err(error) = versions.at(&step) {
-                return Some(format!("{} blocks: {error}", self.name));
-            }
-        }
-        None
-    }
-
-    /// Returns how this add-on moves during the first step of an upgrade.
-    pub fn moves(&self, from: &Version, to: &Version) -> Option<String> {
-        let versions = self.versions.as_ref().ok()?;
-        let (old, new) = (versions.at(from).ok()?, versions.at(&next_step(from, to)).ok()?);
-        let when = match versions.when {
-            UpgradeMoment::BeforeControlPlane => "before the control plane",
-            UpgradeMoment::AfterControlPlane => "after the control plane",
-            UpgradeMoment::AfterCluster => "after the cluster",
-        };
-        (old != new).then(|| format!("{} {old} moves to {new} {when}", self.name))
-    }
-
-    /// Returns whether this add-on has other versions for these Kubernetes versions.
-    fn changes(&self, from: &Version, to: &Version) -> bool {
-        self.versions.as_ref().is_ok_and(|versions| versions.at(from).ok() != versions.at(to).ok())
-    }
-
-    /// Returns the version to which this add-on has to move at a moment, unless it is deployed with it.
-    fn pending(&self, at: &Version, when: UpgradeMoment) -> Option<String> {
-        let versions = self.versions.as_ref().ok().filter(|versions| versions.when == when)?;
-        let version = versions.at(at).ok()?;
-        let is_done = self.deployed && self.requested.as_deref() == Some(version);
-        (!is_done).then(|| format!("{} to {version}", self.name))
-    }
-}
-
-/// Answers before Kubernetes is upgraded, or before the next step of an upgrade.
-pub fn before_upgrade(followers: &[KubernetesFollower], from: &Version, to: &Version) -> UpgradeAnswer {
-    let blocks: Vec<_> = followers.iter().filter_map(|follower| follower.blocks(from, to)).collect();
-    if !blocks.is_empty() {
-        return UpgradeAnswer::Block(blocks.join("; "));
-    }
-    let step = next_step(from, to);
-    let moving = followers.iter().filter(|follower| follower.changes(from, &step));
-    wait_for(moving.filter_map(|one| one.pending(&step, UpgradeMoment::BeforeControlPlane)))
-}
-
-/// Answers after the control plane was upgraded to a version, before the workers.
-pub fn after_control_plane(followers: &[KubernetesFollower], version: &Version) -> UpgradeAnswer {
-    let before = Version::new(version.major, version.minor.saturating_sub(1), 0);
-    let moving = followers.iter().filter(|follower| follower.changes(&before, version));
-    wait_for(moving.filter_map(|one| one.pending(version, UpgradeMoment::AfterControlPlane)))
-}
-
-fn wait_for(pending: impl Iterator<Item = String>) -> UpgradeAnswer {
-    let pending: Vec<_> = pending.collect();
-    if pending.is_empty() {
-        UpgradeAnswer::Proceed
-    } else {
-        UpgradeAnswer::Wait(format!("moving {} first", pending.join(", ")))
     }
 }
 
@@ -306,62 +222,5 @@ mod tests {
         assert_eq!(parse(BOTH, None, "1.4.0").unwrap().version(&other, None), Ok("1.4.0"));
         let missing = parse(BOTH, None, "").unwrap().version(&other, Some("1.3.x")).unwrap_err();
         assert!(missing.to_string().contains("names no version for Kubernetes 1.36"), "{missing}");
-    }
-
-    #[test]
-    fn an_upgrade_waits_for_moves_and_is_blocked_without_a_version() {
-        let follower = |when: &str, requested: Option<&str>, deployed| KubernetesFollower {
-            name: "cni".to_owned(),
-            versions: Ok(parse(BOTH, Some(when), "").unwrap()),
-            requested: requested.map(str::to_owned),
-            deployed,
-        };
-        let (old, new) = (Some("1.2.x"), Some("1.3.x"));
-        let waits = || UpgradeAnswer::Wait("moving cni to 1.3.x first".to_owned());
-        let before = |follower: KubernetesFollower, to| before_upgrade(&[follower], &minor(34), &minor(to));
-        let rows = [
-            ("moves before", follower("BeforeControlPlane", old, true), waits()),
-            ("is moving", follower("BeforeControlPlane", new, false), waits()),
-            ("not installed yet", follower("BeforeControlPlane", None, false), waits()),
-            ("has moved", follower("BeforeControlPlane", new, true), UpgradeAnswer::Proceed),
-            ("moves later", follower("AfterControlPlane", old, true), UpgradeAnswer::Proceed),
-        ];
-        for (name, follower, expected) in rows {
-            assert_eq!(before(follower, 35), expected, "{name}");
-        }
-        let UpgradeAnswer::Block(message) = before(follower("AfterControlPlane", old, true), 36) else {
-            panic!("the second step has no version")
-        };
-        assert!(message.contains("cni blocks") && message.contains("Kubernetes 1.36"), "{message}");
-        let invalid = KubernetesFollower {
-            versions: Err(KubernetesVersionsError::Moment("Later".to_owned())),
-            ..follower("AfterCluster", old, true)
-        };
-        assert!(matches!(before(invalid, 35), UpgradeAnswer::Block(_)));
-
-        let after = |follower: KubernetesFollower, version| after_control_plane(&[follower], &minor(version));
-        let rows = [
-            ("moves", follower("AfterControlPlane", old, true), 35, waits()),
-            ("is moving", follower("AfterControlPlane", new, false), 35, waits()),
-            ("has moved", follower("AfterControlPlane", new, true), 35, UpgradeAnswer::Proceed),
-            ("moves later", follower("AfterCluster", old, true), 35, UpgradeAnswer::Proceed),
-            ("no version", follower("AfterControlPlane", new, true), 36, UpgradeAnswer::Proceed),
-        ];
-        for (name, follower, version, expected) in rows {
-            assert_eq!(after(follower, version), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn moves_are_described() {
-        let follower = KubernetesFollower {
-            name: "cni".to_owned(),
-            versions: Ok(parse(BOTH, None, "1.2.x").unwrap()),
-            requested: None,
-            deployed: false,
-        };
-        let expected = "cni 1.2.x moves to 1.3.x after the control plane";
-        assert_eq!(follower.moves(&minor(34), &minor(35)).as_deref(), Some(expected));
-        assert_eq!(follower.moves(&minor(33), &minor(34)), None, "the version stays the same");
     }
 }

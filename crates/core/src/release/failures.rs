@@ -161,7 +161,8 @@ mod tests {
             assert!(failure_key::is_apply(&failure_key::apply(generation, &inputs)));
             let others = [
                 failure_key::resolve(generation),
-                failure_key::read(generation, &inputs),
+                failure_key::read(generation, Some(&inputs)),
+                failure_key::read(generation, None),
                 failure_key::rollback(generation, &inputs),
                 failure_key::uninstall_failed(generation, &inputs),
                 failure_key::remove(),

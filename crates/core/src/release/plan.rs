@@ -242,7 +242,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         InventoryState::Known(newest) => newest,
     };
     if observed.strategy == Strategy::InstallOnce && observed.installed_before {
-        return Plan::NoOp;
+        return plan_installed_once(observed, newest, generation);
     }
     let inputs = match observed.inputs {
         InputState::Unresolved => {
@@ -258,7 +258,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     let wait = match next {
         Plan::Adopt { .. } if held(observed).is_some() => held(observed).map(Plan::Wait),
         Plan::Describe | Plan::Adopt { .. } => {
-            backed_off(observed, Step::Read, &failure_key::read(generation, inputs))
+            backed_off(observed, Step::Read, &failure_key::read(generation, Some(inputs)))
         }
         Plan::Operate(_) => hold_operation(observed).or_else(|| attempts.remediate(newest)),
         _ => None,
@@ -275,6 +275,21 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         _ => None,
     });
     wait.unwrap_or(next)
+}
+
+/// Plans for a release that Chandler does not change any more. Other clients may: its health is that of the newest revision.
+fn plan_installed_once(
+    observed: &Observed<'_>,
+    newest: Option<&RevisionState>,
+    generation: Option<i64>,
+) -> Plan {
+    let deployed = newest.filter(|newest| newest.status == ReleaseStatus::Deployed);
+    let Some(read) = deployed.and_then(|deployed| described(observed, deployed)) else { return Plan::NoOp };
+    let inputs = match observed.inputs {
+        InputState::Unresolved => None,
+        InputState::Resolved(inputs) => Some(inputs),
+    };
+    backed_off(observed, Step::Read, &failure_key::read(generation, inputs)).unwrap_or(read)
 }
 
 /// Returns why no operation is started on the release, except for the state of the release itself.
@@ -355,7 +370,7 @@ fn described(observed: &Observed<'_>, newest: &RevisionState) -> Option<Plan> {
 /// otherwise Chandler removes only releases of objects that are being deleted.
 ///
 /// The time counts since the record was last seen to change. The time in the record is never later, unless another clock
-/// has written it. A record that was not seen yet is not known to be unchanged.
+/// has written it. A record that was neither seen nor reported yet is not known to be unchanged.
 fn plan_interrupted(observed: &Observed<'_>, newest: &RevisionState, attempts: &Attempts<'_>) -> Plan {
     let is_own = newest.mark.is_some()
         && (newest.status != ReleaseStatus::Uninstalling || attempts.uninstalls_on_failure(newest));

@@ -7,6 +7,8 @@ use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+pub use self::health::keep_health_message;
+pub(crate) use self::health::unhealthy_object;
 use self::{health::health_condition, policy::policy_condition};
 use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
 use crate::{

@@ -57,6 +57,7 @@ impl<'a> User<'a> {
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
                 "rules": [
                     read(&["chandler.dev"], &["*"], &["list"]),
+                    read(&["addons.cluster.x-k8s.io"], &["*"], &["list"]),
                     read(&["cluster.x-k8s.io"], &["clusters"], &["list"]),
                     read(&["controlplane.cluster.x-k8s.io"], &["*"], &["get"]),
                     read(&[""], &["secrets"], &["get"]),

@@ -11,7 +11,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::Error;
+use super::{Error, followers::Charts};
 use crate::{Progress, paging::pages};
 
 const CRD_HINT: &str = "are Chandler's CRDs installed (`chandler crds`), and may you list their objects?";
@@ -79,6 +79,14 @@ impl<'a> InputReader<'a> {
             releases: self.list_namespace("AddonReleases").await?,
             extensions: self.list_with_platform("Extensions").await?,
             catalogs: self.list_with_platform("ExtensionCatalogs").await?,
+        })
+    }
+
+    /// Returns the HelmChartProxies whose versions may follow Kubernetes, and their release objects.
+    pub async fn charts(&self) -> Result<Charts, Error> {
+        Ok(Charts {
+            placements: self.list_namespace("HelmChartProxies").await?,
+            releases: self.list_namespace("HelmReleaseProxies").await?,
         })
     }
 

@@ -6,6 +6,7 @@ use chandler_api::extensions::UpgradeMoment;
 use chandler_core::{
     extension::ResolutionInput,
     failure::Failure,
+    placement::{FollowerOutcome, KubernetesFollower},
     resolution::{Step, UpgradeOutcome},
 };
 use kube::{ResourceExt as _, api::DynamicObject};
@@ -42,6 +43,7 @@ pub struct ClusterReport {
     pub to: Option<String>,
     pub outcome: ClusterOutcome,
     pub message: String,
+    /// The extensions, and the HelmChartProxies whose versions follow Kubernetes.
     pub extensions: Vec<ExtensionReport>,
 }
 
@@ -125,10 +127,12 @@ impl fmt::Display for Summary {
 }
 
 impl ClusterReport {
-    /// Plans the upgrade of a cluster from its resolution input, or reports why there is no input.
+    /// Plans the upgrade of a cluster from its resolution input, or reports why there is no input. `followers` are its add-ons
+    /// that no Extension has a version for.
     pub fn new(
         cluster: &DynamicObject,
         input: Result<ResolutionInput, Failure>,
+        followers: &[KubernetesFollower],
         to: Option<&TargetVersion>,
     ) -> Self {
         let report = Self {
@@ -150,15 +154,25 @@ impl ClusterReport {
             None => Some(UpgradePath::next(&input)),
         };
         match path {
-            Some(path) => Self { to: Some(path.target.clone()), ..report }.with_plan(&input, &path),
+            Some(path) => {
+                Self { to: Some(path.target.clone()), ..report }.with_plan(&input, followers, &path)
+            }
             None => Self { outcome: ClusterOutcome::UpToDate, ..report },
         }
     }
 
-    fn with_plan(self, input: &ResolutionInput, path: &UpgradePath) -> Self {
+    fn with_plan(
+        self,
+        input: &ResolutionInput,
+        followers: &[KubernetesFollower],
+        path: &UpgradePath,
+    ) -> Self {
         let plan = input.plan(&path.from, &path.to);
+        let following = followers.iter().map(|follower| ExtensionReport::of_follower(follower, path));
+        let extensions: Vec<_> = plan.steps.iter().map(ExtensionReport::new).chain(following).collect();
+        let is_blocked = extensions.iter().any(|extension| extension.outcome == ExtensionOutcome::Blocks);
         let skips_minor = path.to.minor > path.from.minor + 1;
-        let message = match (plan.blocks(), skips_minor) {
+        let message = match (is_blocked, skips_minor) {
             (true, _) => "publish compatible versions, or force the upgrade by annotating the Cluster with \
                           chandler.dev/proceed=BeforeClusterUpgrade,BeforeControlPlaneUpgrade"
                 .to_owned(),
@@ -170,9 +184,9 @@ impl ClusterReport {
             (false, false) => String::new(),
         };
         Self {
-            outcome: if plan.blocks() { ClusterOutcome::Blocked } else { ClusterOutcome::Upgradable },
+            outcome: if is_blocked { ClusterOutcome::Blocked } else { ClusterOutcome::Upgradable },
             message,
-            extensions: plan.steps.iter().map(ExtensionReport::new).collect(),
+            extensions,
             ..self
         }
     }
@@ -200,6 +214,30 @@ impl ExtensionReport {
             when,
             reason,
             message: step.to_string(),
+        }
+    }
+
+    fn of_follower(follower: &KubernetesFollower, path: &UpgradePath) -> Self {
+        let UpgradePath { from, to, .. } = path;
+        let message = follower.blocks(from, to).or_else(|| follower.moves(from, to));
+        let running = follower.requested.clone();
+        let (outcome, to, when, reason) = match follower.outcome(from, to) {
+            FollowerOutcome::Stays => (ExtensionOutcome::Stays, None, None, None),
+            FollowerOutcome::Kept(kept) => (ExtensionOutcome::Stays, None, None, Some(kept.to_string())),
+            FollowerOutcome::Moves { to, when } => {
+                (ExtensionOutcome::Moves, Some(to.to_owned()), Some(when), None)
+            }
+            FollowerOutcome::Blocks(because) => (ExtensionOutcome::Blocks, None, None, Some(because)),
+        };
+        let stays = || format!("{} stays", follower.name);
+        Self {
+            name: follower.name.clone(),
+            running,
+            outcome,
+            to,
+            when,
+            reason,
+            message: message.unwrap_or_else(stays),
         }
     }
 }
@@ -238,7 +276,7 @@ mod tests {
         let current = || report("current", mixed_input(), Some("1.34"));
         let failed = || {
             let failure = Failure::new(Category::SourceUnavailable, "connection refused");
-            ClusterReport::new(&cluster("failed"), Err(failure), None)
+            ClusterReport::new(&cluster("failed"), Err(failure), &[], None)
         };
         let rows: [(Vec<ClusterReport>, bool, bool, &str); 4] = [
             (vec![fine()], false, true, "1 cluster: 1 upgradable"),

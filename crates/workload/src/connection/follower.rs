@@ -77,9 +77,12 @@ impl Follower {
         let open = async {
             let (reached, probe) = self.connections.reach(&self.cluster, self.tool).await?;
             let (client, records) = (reached.client.clone(), reached.records.clone());
-            let pending = self.connection.upgrade().map(|connection| connection.lock().pending.clone());
+            let before = self.connection.upgrade();
+            let pending = before.as_ref().map(|connection| connection.lock().pending.clone());
+            let versions = before.map(|connection| connection.health.versions());
             let watch = InventoryWatch::open(client, probe, records, pending.unwrap_or_default()).await?;
             if let Some(connection) = self.connection.upgrade() {
+                connection.health.list_kinds_ahead(versions.unwrap_or_default(), watch.version());
                 connection.lock().reached = Some(reached.clone());
             }
             Ok((watch, reached))

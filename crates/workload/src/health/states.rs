@@ -4,11 +4,12 @@ mod absent;
 mod health_checks;
 mod left_out;
 mod notify;
+mod positions;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map},
     sync::Arc,
 };
 
@@ -19,11 +20,11 @@ use chandler_core::{
 };
 use jiff::Timestamp;
 
-use self::{absent::Absences, left_out::LeftOut, notify::must_notify};
+use self::{absent::Absences, health_checks::CheckChanges, left_out::LeftOut, notify::must_notify};
 use super::{
     kind::{ObjectKind, SharedKind, watched},
     object::{ObjectHead, ObjectKey, object_key},
-    source::{Position, Source},
+    source::Position,
 };
 
 /// Maximum number of objects of a kind whose states are kept.
@@ -35,7 +36,16 @@ pub struct Listed {
     pub objects: HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
     pub left_out: LeftOut,
     /// Which health checks the states result from.
-    checks_version: u32,
+    checks_version: u64,
+}
+
+/// An object that was read.
+#[derive(Debug)]
+pub struct ReadObject {
+    pub head: ObjectHead,
+    pub state: ObjectState,
+    /// Which health checks the state results from.
+    pub checks_version: u64,
 }
 
 /// The states of the watched objects of a cluster. Functions that change them return the releases to notify.
@@ -51,6 +61,9 @@ pub struct States {
     to_list_again: BTreeSet<SharedKind>,
     /// The health checks of the releases that have some.
     checks: HashMap<ReleaseId, HealthChecks>,
+    /// Counts the changes of the health checks, and the kinds that are not watched any more: a list of one of them may not have
+    /// ended yet when the kind is watched again.
+    checks_version: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,11 +73,10 @@ struct KindStates {
     absences: Absences,
     position: Option<Position>,
     left_out: LeftOut,
-    /// A release uses the kind whose objects may have been left out, or were read with other health checks: the next list shows
-    /// them.
+    /// A release uses the kind whose objects may have been left out, or were read with other health checks, or the server was
+    /// restored from a backup: the next list shows them.
     is_outdated: bool,
-    /// Counts the changes of health checks.
-    checks_version: u32,
+    check_changes: CheckChanges,
 }
 
 /// How much is known of the objects of a kind.
@@ -85,6 +97,8 @@ enum Progress {
 struct Entry {
     observation: Observation,
     release: Option<Arc<ReleaseId>>,
+    /// It was read with other health checks, so its state is not known.
+    is_outdated: bool,
 }
 
 /// An object whose existence has to be checked.
@@ -115,7 +129,7 @@ impl States {
 
     /// Forgets a release, and its objects. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
-        self.checks.remove(release);
+        self.forget_checks(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         let changed = self.select_kinds();
@@ -145,28 +159,7 @@ impl States {
         release.is_none_or(|release| self.releases.contains_key(release))
     }
 
-    /// Returns the version at which the watch of a kind is continued. `None` means that the objects have to be listed.
-    pub fn version(&self, kind: &ObjectKind, source: &Source) -> Option<String> {
-        let states = self.kinds.get(kind).filter(|states| !states.is_outdated)?;
-        let position = states.position.as_ref().filter(|position| *position.source == *source)?;
-        Some(position.version.clone())
-    }
-
-    /// Takes in how far the watch of a kind has come.
-    pub fn advance(&mut self, kind: &ObjectKind, position: Position) {
-        if let Some(states) = self.kinds.get_mut(kind) {
-            states.position = Some(position);
-        }
-    }
-
-    /// Takes in that the watch of a kind cannot be continued.
-    pub fn lose_position(&mut self, kind: &ObjectKind) {
-        if let Some(states) = self.kinds.get_mut(kind) {
-            states.position = None;
-        }
-    }
-
-    /// Returns whether the last list of a kind has left out objects that a release asks for.
+    /// Returns whether the last list of a kind has left out objects that a release asks for, or shows outdated states.
     pub fn is_outdated(&self, kind: &ObjectKind) -> bool {
         self.kinds.get(kind).is_some_and(|states| states.is_outdated)
     }
@@ -174,6 +167,11 @@ impl States {
     /// Returns the kinds to watch, and those among them whose watch has to begin again, with a list. Returns the latter once.
     pub fn watches(&mut self) -> (BTreeSet<SharedKind>, BTreeSet<SharedKind>) {
         (self.kinds.keys().cloned().collect(), std::mem::take(&mut self.to_list_again))
+    }
+
+    /// Returns whether a watch has to begin again, with a list.
+    pub fn must_list_again(&self) -> bool {
+        !self.to_list_again.is_empty()
     }
 
     fn share(&self, kind: ObjectKind) -> SharedKind {
@@ -197,9 +195,18 @@ impl States {
         if self.kinds.keys().eq(&selected) {
             return false;
         }
+        let before = self.kinds.len();
         self.kinds.retain(|kind, _| selected.contains(kind));
+        if self.kinds.len() < before {
+            self.checks_version += 1;
+        }
         for kind in selected {
-            self.kinds.entry(kind).or_default();
+            if let btree_map::Entry::Vacant(new) = self.kinds.entry(kind) {
+                // Its watch may still be open because a release used the kind until just now.
+                self.to_list_again.insert(new.key().clone());
+                let check_changes = CheckChanges::new(self.checks_version);
+                new.insert(KindStates { check_changes, ..KindStates::default() });
+            }
         }
         true
     }
@@ -211,7 +218,9 @@ impl States {
         let Some(states) = listed else { return (Observation::NotListed, false) };
         let key = object_key(&object.namespace, &object.name);
         if let Some(entry) = states.objects.get(&key) {
-            return (entry.observation.clone(), false);
+            let observation =
+                if entry.is_outdated { Observation::NotListed } else { entry.observation.clone() };
+            return (observation, false);
         }
         if states.is_outdated {
             return (Observation::NotListed, false);
@@ -237,13 +246,14 @@ impl States {
         states.position = Some(position);
         // A release may have begun to use the kind after its objects were left out.
         let is_used = |release: &ReleaseId| self.releases.get(release).is_some_and(|kinds| uses(kinds, kind));
-        let is_checked = listed.checks_version == states.checks_version;
-        states.is_outdated = !is_checked || listed.left_out.remembered().any(is_used);
+        let read = listed.checks_version;
+        states.is_outdated =
+            states.check_changes.has_all_changed(read) || listed.left_out.remembered().any(is_used);
         states.left_out = listed.left_out;
         let (mut changed, mut shared) = (Vec::new(), HashSet::<Arc<ReleaseId>>::new());
         let mut before = std::mem::take(&mut states.objects);
         for (key, (release, state)) in listed.objects {
-            let last = before.remove(&key).map(|entry| entry.observation);
+            let last = before.remove(&key);
             let release = share(&self.releases, release).map(|release| {
                 // Those that are not known yet have many objects, too.
                 shared.get(&release).cloned().unwrap_or_else(|| {
@@ -251,7 +261,7 @@ impl States {
                     release
                 })
             });
-            if states.store(key, state, release.clone(), last, now) {
+            if states.store(key, (state, read), release.clone(), last, now) {
                 changed.push(release);
             }
         }
@@ -260,6 +270,7 @@ impl States {
             changed.push(gone.release);
         }
         states.objects.shrink_to_fit();
+        states.check_changes.listed(read);
         if is_first { self.complete_users(kind) } else { self.affected(kind, changed) }
     }
 
@@ -276,7 +287,9 @@ impl States {
     pub fn not_served(&mut self, kind: &ObjectKind) -> Vec<ReleaseId> {
         match self.kinds.get_mut(kind) {
             Some(states) if states.progress != Progress::NotServed => {
-                *states = KindStates { progress: Progress::NotServed, ..KindStates::default() };
+                let check_changes = std::mem::take(&mut states.check_changes);
+                *states =
+                    KindStates { progress: Progress::NotServed, check_changes, ..KindStates::default() };
             }
             _ => return Vec::new(),
         }
@@ -287,30 +300,35 @@ impl States {
     pub fn changed(
         &mut self,
         kind: &ObjectKind,
-        head: ObjectHead,
-        state: ObjectState,
+        object: ReadObject,
         is_managed: bool,
         now: Timestamp,
     ) -> Vec<ReleaseId> {
+        let ReadObject { head, state, checks_version } = object;
         let is_kept = is_managed || self.knows(head.release.as_ref());
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
         if !is_kept {
             states.left_out.extend(head.release.clone());
             return self.deleted(kind, &head, now);
         }
-        let last = states.objects.get(&head.key).map(|entry| entry.observation.clone());
+        let last = states.objects.remove(&head.key);
         if last.is_none() && states.objects.len() >= MAX_OBJECTS {
             return Vec::new();
         }
         let release = share(&self.releases, head.release);
-        let must_notify = states.store(head.key, state, release.clone(), last, now);
+        let was_outdated = states.is_outdated;
+        let must_notify = states.store(head.key, (state, checks_version), release.clone(), last, now);
+        if states.is_outdated && !was_outdated {
+            let kind = self.share(kind.clone());
+            self.to_list_again.insert(kind);
+        }
         if must_notify { self.affected(kind, vec![release]) } else { Vec::new() }
     }
 
     /// Takes in that an object was deleted, or is not selected any more.
     pub fn deleted(&mut self, kind: &ObjectKind, head: &ObjectHead, now: Timestamp) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
-        let Some(Entry { observation, release }) = states.objects.remove(&head.key) else {
+        let Some(Entry { observation, release, .. }) = states.objects.remove(&head.key) else {
             return Vec::new();
         };
         states.absences.vanished(head.key.clone(), &observation, release.clone(), now);
@@ -369,21 +387,25 @@ impl KindStates {
         }
     }
 
-    /// Stores the state of an object. Returns whether its release has to be notified.
+    /// Stores the state of an object, which results from this version of the health checks. Returns whether its release has to
+    /// be notified.
     fn store(
         &mut self,
         key: ObjectKey,
-        state: ObjectState,
+        (state, read): (ObjectState, u64),
         release: Option<Arc<ReleaseId>>,
-        last: Option<Observation>,
+        last: Option<Entry>,
         now: Timestamp,
     ) -> bool {
         let absence = self.absences.appeared(&key);
-        let last = last.or(absence);
+        let was_outdated = last.as_ref().is_some_and(|entry| entry.is_outdated);
+        let last = last.map(|entry| entry.observation).or(absence);
         let observation = Observation::after(last.as_ref(), Some(state), now);
-        let must_notify = must_notify(last.as_ref(), &observation, now);
-        self.objects.insert(key, Entry { observation, release });
-        must_notify
+        let is_outdated = self.check_changes.has_changed(release.as_deref(), read);
+        self.is_outdated |= is_outdated;
+        let must_notify = was_outdated || must_notify(last.as_ref(), &observation, now);
+        self.objects.insert(key, Entry { observation, release, is_outdated });
+        must_notify && !is_outdated
     }
 }
 

@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    HealthWatches, ManagedReleases,
+    HealthWatches, LIST_AGAIN_PAUSE, ManagedReleases,
     error::{Next, WatchError},
     kind::SharedKind,
     object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
     source::{Position, Source},
-    states::{Listed, MAX_OBJECTS},
+    states::{Listed, MAX_OBJECTS, ReadObject},
 };
 
 /// Number of objects in one response of a list. Definitions of custom resources are large.
@@ -85,8 +85,19 @@ impl KindWatch {
         }
     }
 
-    /// Lists the objects if needed, and opens the watch. Few clusters list at the same time.
+    /// Opens the watch, once no list has to be repeated. Others can list meanwhile.
     async fn open(&self) -> Result<Lines, WatchError> {
+        loop {
+            if let Some(lines) = self.try_open().await? {
+                return Ok(lines);
+            }
+            tokio::time::sleep(LIST_AGAIN_PAUSE).await;
+        }
+    }
+
+    /// Lists the objects if needed, and opens the watch. Few clusters list at the same time. Returns `None` if the objects have
+    /// to be listed again before.
+    async fn try_open(&self) -> Result<Option<Lines>, WatchError> {
         let (cluster, lists) = (self.cluster.clone(), self.watches.0.lists.clone());
         let turn = cluster.turn.acquire().await;
         let version = self.watches.states().version(&self.kind, &cluster.source);
@@ -97,7 +108,11 @@ impl KindWatch {
                 None => self.list().await?,
             };
             drop(permit);
-            self.open_watch(&version).await
+            // Releases may have begun to use the kind, or got other health checks, since the list has begun.
+            if self.watches.states().is_outdated(&self.kind) {
+                return Ok(None);
+            }
+            self.open_watch(&version).await.map(Some)
         });
         if let Ok(opened) = tokio::time::timeout(TURN, &mut open).await {
             return opened;
@@ -108,15 +123,10 @@ impl KindWatch {
 
     /// Lists all objects of the releases in question. Returns the version of the list.
     async fn list(&self) -> Result<String, WatchError> {
-        loop {
-            let (listed, version) = self.read_list().await?;
-            let position = self.position(&version);
-            self.watches.update(|states, now| states.listed(&self.kind, listed, position, now));
-            // Releases may have begun to use the kind since the list has begun.
-            if !self.watches.states().is_outdated(&self.kind) {
-                return Ok(version);
-            }
-        }
+        let (listed, version) = self.read_list().await?;
+        let position = self.position(&version);
+        self.watches.update(|states, now| states.listed(&self.kind, listed, position, now));
+        Ok(version)
     }
 
     /// Reads the pages of a list.
@@ -126,7 +136,7 @@ impl KindWatch {
         let is_definition = kind.kind == "CustomResourceDefinition";
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
         let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
-        let mut listed = self.watches.states().begin_list(kind);
+        let mut listed = self.watches.states().begin_list();
         loop {
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -148,7 +158,7 @@ impl KindWatch {
             if listed.objects.len() >= MAX_OBJECTS {
                 return;
             }
-            if let Ok((head, state)) = self.read(item) {
+            if let Ok(ReadObject { head, state, .. }) = self.read(item) {
                 let is_known = self.watches.states().knows(head.release.as_ref());
                 if is_known || self.is_managed(head.release.as_ref()) {
                     listed.objects.insert(head.key, (head.release, state));
@@ -161,14 +171,20 @@ impl KindWatch {
     }
 
     /// Reads an object and its state, which results from the health check of its release if there is one for the kind.
-    fn read(&self, object: &RawValue) -> Result<(ObjectHead, ObjectState), WatchError> {
+    fn read(&self, object: &RawValue) -> Result<ReadObject, WatchError> {
         let (head, state) = read_object(&self.kind, object)?;
-        let check = self.watches.states().check(&self.kind, head.release.as_ref());
-        let Some(check) = check else { return Ok((head, state)) };
-        // What is nested too deeply to be read has no known state.
-        let state =
-            read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object));
-        Ok((head, state))
+        let states = self.watches.states();
+        let (check, checks_version) =
+            (states.check(&self.kind, head.release.as_ref()), states.checks_version());
+        drop(states);
+        let state = match check {
+            // What is nested too deeply to be read has no known state.
+            Some(check) => {
+                read_for_check(&self.kind, object).map_or(ObjectState::Unknown, |object| check.state(&object))
+            }
+            None => state,
+        };
+        Ok(ReadObject { head, state, checks_version })
     }
 
     /// Returns whether Chandler manages a release, although it may not be known yet.
@@ -208,29 +224,36 @@ impl KindWatch {
             return Err(kube::Error::Api(parse(event.object)?).into());
         }
         // What cannot be read is left out, so that one such object does not stop the watch.
-        let (head, state) = match event.change {
-            Change::Added | Change::Modified => match self.read(event.object) {
-                Ok((head, state)) => (head, Some(state)),
-                Err(_) => return Ok(()),
-            },
-            Change::Deleted | Change::Bookmark | Change::Error => match read_head(event.object) {
-                Ok(head) => (head, None),
-                Err(_) => return Ok(()),
-            },
-        };
-        let is_managed = self.is_managed(head.release.as_ref());
-        let position = (!head.version.is_empty()).then(|| self.position(&head.version));
-        self.watches.update(|states, now| {
-            if let Some(position) = position {
-                states.advance(&self.kind, position);
+        match event.change {
+            Change::Added | Change::Modified => {
+                let Ok(object) = self.read(event.object) else { return Ok(()) };
+                let is_managed = self.is_managed(object.head.release.as_ref());
+                let position = self.position_of(&object.head);
+                self.watches.update(|states, now| {
+                    if let Some(position) = position {
+                        states.advance(&self.kind, position);
+                    }
+                    states.changed(&self.kind, object, is_managed, now)
+                });
             }
-            match (event.change, state) {
-                (_, Some(state)) => states.changed(&self.kind, head, state, is_managed, now),
-                (Change::Deleted, None) => states.deleted(&self.kind, &head, now),
-                (_, None) => Vec::new(),
+            Change::Deleted | Change::Bookmark | Change::Error => {
+                let Ok(head) = read_head(event.object) else { return Ok(()) };
+                let position = self.position_of(&head);
+                self.watches.update(|states, now| {
+                    if let Some(position) = position {
+                        states.advance(&self.kind, position);
+                    }
+                    let is_deleted = event.change == Change::Deleted;
+                    if is_deleted { states.deleted(&self.kind, &head, now) } else { Vec::new() }
+                });
             }
-        });
+        }
         Ok(())
+    }
+
+    /// Returns the position after an event, unless it has no version.
+    fn position_of(&self, head: &ObjectHead) -> Option<Position> {
+        (!head.version.is_empty()).then(|| self.position(&head.version))
     }
 
     /// Decides how to go on after the watch has ended. Returns how long to wait before.

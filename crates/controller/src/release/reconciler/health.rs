@@ -51,8 +51,8 @@ where
             return Health::default();
         };
         if self.status.inventory_revision != Some(revision) {
-            // An operation is creating or removing objects.
-            return Health::UNCHANGED;
+            // An operation is creating or removing objects, or another client has done so.
+            return Health { of_release: Some(ReleaseHealth::Undescribed), recheck_at: None };
         }
         let objects = &self.status.inventory;
         if let Some(checks) = self.placement.policy.checks() {

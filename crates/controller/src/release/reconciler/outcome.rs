@@ -135,14 +135,15 @@ where
     }
 
     fn expectation(&self, seen: Option<RevisionState>) -> Expectation {
-        Expectation { seen, until: self.now.checked_add(CATCH_UP).unwrap_or(self.now) }
+        let until = self.now.checked_add(CATCH_UP).unwrap_or(self.now);
+        Expectation { seen, since: self.now, until }
     }
 
     pub(super) fn note_read_failure(&mut self, desired: &Desired, view: &View, failure: &Failure) {
         let generation = self.object.meta().generation;
-        if let Some(inputs) = self.known_inputs(desired, view) {
-            self.note_failure(desired, failure_key::read(generation, &inputs.digest), failure);
-        }
+        // A release that is installed once is read without its inputs.
+        let inputs = self.known_inputs(desired, view).map(|inputs| inputs.digest);
+        self.note_failure(desired, failure_key::read(generation, inputs.as_ref()), failure);
     }
 
     pub(super) fn note_failure(&mut self, desired: &Desired, key: String, failure: &Failure) {

@@ -10,8 +10,11 @@ use chandler_core::{
     conditions::{self, NewCondition, Status},
     failure::{Category, Failure},
     health::ReleaseHealth,
-    release::{ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
+    release::{
+        ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, keep_health_message, report,
+    },
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     core::NamespaceResourceScope,
@@ -50,24 +53,26 @@ where
         Ok(if is_invalid { queue::resync(&*self.object) } else { Action::requeue(UNREADABLE_RETRY) })
     }
 
+    /// Updates the conditions. Returns when they have to be updated again although nothing changes.
     pub(super) fn update_conditions(
         &mut self,
         desired: &Desired,
         decision: &Plan,
         health: Option<&ReleaseHealth>,
-    ) {
+    ) -> Option<Timestamp> {
         let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
             // A retry reports nothing until it succeeds, fails or takes long.
-            return;
+            return None;
         }
         let has_progress = |running: &&Running| running.reportable || running.phase == OperationPhase::Queued;
         let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
         let (old, policy) = (&self.status.conditions, &self.placement.policy);
         let report = report(decision, R::VOCABULARY, &name, progress, old, health, policy);
-        let Some(report) = report else { return };
-        let mut wanted = report.conditions;
+        let mut wanted = report?.conditions;
+        let changed_at = &mut self.state.health_message_changed_at;
+        let again_at = keep_health_message(old, &mut wanted, changed_at, self.now);
         if let Collision::Contested { by } = self.collision(desired) {
             let others = [HEALTHY, POLICY_ACCEPTED];
             for condition in wanted
@@ -84,6 +89,7 @@ where
         }
         self.status.conditions = merged;
         self.status.observed_generation = generation;
+        again_at
     }
 
     fn has_failed_at_this(&self) -> bool {

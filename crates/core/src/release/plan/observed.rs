@@ -46,7 +46,7 @@ pub struct Observed<'a> {
     pub installed_before: bool,
     pub inventory: InventoryState<'a>,
     /// Since when the record of the newest revision is unchanged, if it is pending: see
-    /// [`unchanged_since`](crate::inventory::ReleaseInventory::unchanged_since).
+    /// [`newest_unchanged_since`](crate::inventory::ReleaseInventory::newest_unchanged_since).
     pub unchanged_since: Option<Timestamp>,
     /// Timeout of one operation on the release.
     pub timeout: Duration,
@@ -149,9 +149,12 @@ pub mod failure_key {
         format!("generation-{}", generation.unwrap_or_default())
     }
 
-    /// Reading the release that should have been created from these inputs.
-    pub fn read(generation: Option<i64>, inputs: &InputDigest) -> String {
-        format!("read-{}", apply(generation, inputs))
+    /// Reading the release that should have been created from these inputs. `None` means that they are not known.
+    pub fn read(generation: Option<i64>, inputs: Option<&InputDigest>) -> String {
+        match inputs {
+            Some(inputs) => format!("read-{}", apply(generation, inputs)),
+            None => format!("read-{}", generation.unwrap_or_default()),
+        }
     }
 
     /// Applying these inputs for a generation of the spec.

@@ -211,7 +211,7 @@ fn backoff_applies_to_the_same_step_only() {
     let changed = Observed { failure: Some(&same), ..stable(&inputs, Some(&newest)) };
     assert_eq!(plan(&changed, Some(4)), operate(ApplyKind::Upgrade), "a changed spec is tried at once");
     let foreign = revision(ReleaseStatus::Deployed, None);
-    let read = failed(failure_key::read(GENERATION, &inputs), 2_000);
+    let read = failed(failure_key::read(GENERATION, Some(&inputs)), 2_000);
     let unread = Observed { failure: Some(&read), ..stable(&inputs, Some(&foreign)) };
     let held = backoff(Step::Read, &read);
     assert_eq!(plan(&unread, GENERATION), held, "a failed read is not retried at once");
@@ -365,6 +365,44 @@ fn install_once_installs_once() {
     assert_eq!(plan(&once(true, Some(&drifted)), GENERATION), Plan::NoOp);
     let gone = Observed { deleting: true, ..once(true, Some(&drifted)) };
     assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::InstallOnce));
+}
+
+#[test]
+fn a_release_that_is_installed_once_is_described() {
+    use ReleaseStatus as S;
+    let inputs = digest('a');
+    let failure = |key| past(key, Failure::new(Category::Timeout, "no answer"), 2_000);
+    let unread = failure(failure_key::read(GENERATION, None));
+    let unread_inputs = failure(failure_key::read(GENERATION, Some(&inputs)));
+    let backoff = Plan::Wait(Wait::Backoff {
+        step: Step::Read,
+        failure: unread.failure.clone(),
+        until: unread.retry_at,
+    });
+    let (known, unknown) = (|| InputState::Resolved(&inputs), || InputState::Unresolved);
+    // The status of revision 4, the revision that the status describes, the inputs and the last failure.
+    let rows = [
+        ("described", S::Deployed, Some(4), unknown(), None, Plan::NoOp),
+        ("upgraded by another client", S::Deployed, Some(3), unknown(), None, Plan::Describe),
+        ("upgraded, inputs known", S::Deployed, Some(3), known(), None, Plan::Describe),
+        ("never described", S::Deployed, None, unknown(), None, Plan::Describe),
+        ("not read", S::Deployed, Some(3), unknown(), Some(&unread), backoff.clone()),
+        ("not read, inputs known", S::Deployed, Some(3), known(), Some(&unread_inputs), backoff),
+        ("being upgraded", S::PendingUpgrade, Some(3), unknown(), None, Plan::NoOp),
+        ("upgrade failed", S::Failed, Some(3), unknown(), None, Plan::NoOp),
+        ("removed", S::Uninstalled, Some(3), unknown(), None, Plan::NoOp),
+    ];
+    for (name, status, described, inputs_known, failure, expected) in rows {
+        let newest = revision(status, None);
+        let observed = Observed {
+            strategy: Strategy::InstallOnce,
+            described,
+            inputs: inputs_known,
+            failure,
+            ..stable(&inputs, Some(&newest))
+        };
+        assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn the_reason_of_an_operation_comes_before_health() {
 
 #[test]
 fn unknown_health_keeps_what_was_reported() {
-    use ReleaseHealth::Unchanged;
+    use ReleaseHealth::{Unchanged, Undescribed};
     let named = |name: &str| {
         let ReleaseHealth::Unhealthy { object, .. } = crashing() else { unreachable!() };
         ObjectRecord { name: name.to_owned(), ..object }
@@ -230,6 +230,11 @@ fn unknown_health_keeps_what_was_reported() {
         ("unhealthy", crashing.clone(), Unchanged, no_op, is_false, no),
         ("unhealthy, no status", crashing.clone(), unknown("web"), no_op, is_false, no),
         ("unhealthy, others without a status", crashing.clone(), unknown("web-2"), no_op, is_unknown, yes),
+        ("never observed, another revision", None, Undescribed, no_op, None, yes),
+        ("healthy, another revision", healthy.clone(), Undescribed, no_op, is_unknown, yes),
+        ("unhealthy, another revision", crashing.clone(), Undescribed, no_op, is_unknown, yes),
+        ("unhealthy, being read", crashing.clone(), Undescribed, &Plan::Describe, is_false, no),
+        ("unhealthy, unreachable", crashing.clone(), Undescribed, &unreachable, is_false, Status::Unknown),
         ("unreachable", crashing.clone(), Unchanged, &unreachable, is_false, Status::Unknown),
         ("healthy, operating", healthy, Unchanged, &upgrade, is_unknown, no),
         ("unhealthy, operating", crashing, Unchanged, &upgrade, is_unknown, no),
@@ -245,6 +250,47 @@ fn unknown_health_keeps_what_was_reported() {
             assert!(health.message.starts_with("Deployment default/web: "), "{name}: {}", health.message);
         }
     }
+}
+
+#[test]
+fn a_message_that_counts_replicas_changes_every_30_seconds() {
+    const ONE: &str = "Deployment default/web: 1 of 3 replicas are available";
+    const TWO: &str = "Deployment default/web: 2 of 3 replicas are available";
+    const OTHER: &str = "Deployment default/web-2: 1 of 3 replicas are available";
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let conditions = |message: &str| {
+        let (status, reason) = match message {
+            "" => (Status::True, ReleaseReason::Healthy),
+            _ => (Status::False, ReleaseReason::Unhealthy),
+        };
+        let reason = reason.in_vocabulary(HelmReleaseProxy::VOCABULARY);
+        let condition = |type_| NewCondition { type_, status, reason, message: message.to_owned() };
+        vec![condition("Ready"), condition(HEALTHY)]
+    };
+    // The old and the new message, when it changed last, and now; the message to write, when it changed last, and the next check.
+    let rows = [
+        ("healthy", "", "", None, 100, ("", None, None)),
+        ("has become unhealthy", "", ONE, None, 100, (ONE, Some(100), None)),
+        ("unhealthy again", "", TWO, Some(90), 100, (TWO, Some(100), None)),
+        ("the same", ONE, ONE, Some(10), 100, (ONE, Some(10), None)),
+        ("after a restart", ONE, TWO, None, 100, (TWO, Some(100), None)),
+        ("another count too soon", ONE, TWO, Some(90), 119, (ONE, Some(90), Some(120))),
+        ("another count", ONE, TWO, Some(90), 120, (TWO, Some(120), None)),
+        ("another object", ONE, OTHER, Some(90), 100, (OTHER, Some(100), None)),
+        ("has become healthy", ONE, "", Some(90), 100, ("", Some(90), None)),
+    ];
+    for (name, old, new, changed_at, now, (message, changed, again)) in rows {
+        let old = merge(&[], conditions(old), Some(1), Timestamp::UNIX_EPOCH);
+        let (mut wanted, mut changed_at) = (conditions(new), changed_at.map(at));
+        let next = keep_health_message(&old, &mut wanted, &mut changed_at, at(now));
+        assert_eq!(wanted, conditions(message), "{name}");
+        assert_eq!((changed_at, next), (changed.map(at), again.map(at)), "{name}");
+    }
+    let mut upgrading = conditions(TWO);
+    upgrading[0].reason = ReleaseReason::Pending.in_vocabulary(HelmReleaseProxy::VOCABULARY);
+    let old = merge(&[], conditions(ONE), Some(1), Timestamp::UNIX_EPOCH);
+    keep_health_message(&old, &mut upgrading, &mut Some(at(90)), at(100));
+    assert_eq!(upgrading.iter().map(|one| &*one.message).collect::<Vec<_>>(), [TWO, ONE], "another reason");
 }
 
 #[test]

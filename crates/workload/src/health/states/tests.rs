@@ -1,16 +1,17 @@
+mod health_checks;
+
 use std::time::Duration;
 
 use chandler_core::{
     identity::ClusterKey,
     target::{Target, TargetTls},
 };
-use serde_json::json;
 
 use super::*;
+use crate::health::source::Source;
 
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
 const CONFIG_MAP: (&str, &str) = ("v1", "ConfigMap");
-const WIDGET: (&str, &str) = ("example.dev/v1", "Widget");
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -30,6 +31,10 @@ fn kinds(all: &[(&str, &str)]) -> BTreeSet<(String, String)> {
 
 fn head(name: &str, of: Option<&str>) -> ObjectHead {
     ObjectHead { key: object_key("shop", name), release: of.map(release), version: String::new() }
+}
+
+fn object(name: &str, of: Option<&str>, state: ObjectState) -> ReadObject {
+    ReadObject { head: head(name, of), state, checks_version: 0 }
 }
 
 fn record(of: (&str, &str), name: &str) -> ObjectRecord {
@@ -172,7 +177,7 @@ fn only_changes_that_may_be_reported_cause_a_notification() {
     for (changes, must_notify) in rows {
         let mut states = two_releases();
         let notified = changes.iter().map(|(second, state)| {
-            states.changed(&kind(DEPLOYMENT), head("new", Some("web")), state.clone(), false, at(*second))
+            states.changed(&kind(DEPLOYMENT), object("new", Some("web"), state.clone()), false, at(*second))
         });
         let expected = if must_notify { vec![release("web")] } else { vec![] };
         assert_eq!(notified.last(), Some(expected), "{changes:?}");
@@ -187,7 +192,8 @@ fn an_object_notifies_the_releases_that_it_may_belong_to() {
         [(Some("web"), &["web"]), (Some("unknown"), &[]), (Some("other"), &[]), (None, &["db", "web"])];
     for (of, notified) in rows {
         let name = of.unwrap_or("none");
-        let mut changed = states.changed(&kind(DEPLOYMENT), head(name, of), starting("0 of 1"), false, at(1));
+        let mut changed =
+            states.changed(&kind(DEPLOYMENT), object(name, of, starting("0 of 1")), false, at(1));
         changed.sort();
         let expected: Vec<_> = notified.iter().map(|name| release(name)).collect();
         assert_eq!(changed, expected, "{of:?}");
@@ -245,7 +251,7 @@ fn an_object_that_exists_again_is_not_missing() {
     let check = states.next_check().unwrap();
     // The watch shows the object before the answer to the check arrives.
     let again =
-        states.changed(&kind(DEPLOYMENT), head("web", Some("web")), ObjectState::Healthy, false, at(12));
+        states.changed(&kind(DEPLOYMENT), object("web", Some("web"), ObjectState::Healthy), false, at(12));
     assert_eq!(again, [release("web")]);
     assert_eq!(states.checked(&check, Some(false), at(13)), []);
     assert_eq!(observation(&mut states, "web", 13), seen(ObjectState::Healthy, 12));
@@ -269,7 +275,7 @@ fn absent_objects_do_not_grow_without_limit() {
     let mut states = two_releases();
     for n in 0..3_000 {
         let name = format!("pod-{n}");
-        states.changed(&kind(DEPLOYMENT), head(&name, Some("web")), ObjectState::Healthy, false, at(n));
+        states.changed(&kind(DEPLOYMENT), object(&name, Some("web"), ObjectState::Healthy), false, at(n));
         states.deleted(&kind(DEPLOYMENT), &head(&name, Some("web")), at(n));
     }
     for n in 0..3_000 {
@@ -297,14 +303,14 @@ fn absent_objects_do_not_grow_without_limit() {
 fn objects_of_unknown_releases_are_not_kept() {
     let mut states = two_releases();
     for (name, of) in [("foreign", Some("foreign")), ("managed", Some("managed")), ("any", None)] {
-        states.changed(&kind(DEPLOYMENT), head(name, of), ObjectState::Healthy, name == "managed", at(1));
+        states.changed(&kind(DEPLOYMENT), object(name, of, ObjectState::Healthy), name == "managed", at(1));
     }
     assert!(matches!(observation(&mut states, "managed", 2), Observation::Seen { .. }));
     assert!(matches!(observation(&mut states, "any", 2), Observation::Seen { .. }));
     assert_eq!(observation(&mut states, "foreign", 2), Observation::NotListed);
 
     // An object that another release takes over is not kept either.
-    let taken = states.changed(&kind(DEPLOYMENT), head("web", Some("other")), starting(""), false, at(3));
+    let taken = states.changed(&kind(DEPLOYMENT), object("web", Some("other"), starting("")), false, at(3));
     assert_eq!(taken, [release("web")]);
     assert_eq!(observation(&mut states, "web", 3), Observation::NotListed);
 
@@ -359,53 +365,46 @@ fn a_watch_continues_at_the_last_version_of_the_same_server() {
     assert_eq!(version(&states, "https://blue"), None);
 }
 
-fn checks(current: &str) -> HealthChecks {
-    let check = json!({"apiVersion": WIDGET.0, "kind": WIDGET.1, "current": current});
-    HealthChecks::compile(&[serde_json::from_value(check).unwrap()])
+#[test]
+fn a_kind_that_is_used_again_is_listed_again() {
+    let mut states = States::default();
+    states.set_kinds(&release("web"), kinds(&[DEPLOYMENT]));
+    assert_eq!(states.watches().1, [Arc::new(kind(DEPLOYMENT))].into());
+    list(&mut states, Listed::default(), 0);
+    let begun = states.begin_list();
+
+    // Both happen before the watch is closed.
+    assert!(states.forget(&release("web")));
+    assert!(states.set_kinds(&release("web"), kinds(&[DEPLOYMENT])));
+    let version = |states: &States| states.version(&kind(DEPLOYMENT), &source("https://blue"));
+    states.advance(&kind(DEPLOYMENT), position("7"));
+    assert_eq!(version(&states), None, "events of the old watch do not replace a list");
+    // Nor does a list that has begun before.
+    list(&mut states, begun, 1);
+    assert!(states.is_outdated(&kind(DEPLOYMENT)));
+    assert_eq!(version(&states), None);
+    assert_eq!(states.watches().1, [Arc::new(kind(DEPLOYMENT))].into());
+
+    let begun = states.begin_list();
+    assert_eq!(list(&mut states, begun, 2), [release("web")]);
+    assert_eq!(version(&states).as_deref(), Some("1"));
 }
 
 #[test]
-fn objects_are_listed_again_when_the_checks_of_their_release_change() {
-    let mut states = States::default();
-    let widget = kind(WIDGET);
-    assert!(!states.set_checks(&release("web"), &checks("true")), "nothing is watched yet");
-    for name in ["web", "db"] {
-        states.set_kinds(&release(name), kinds(&[WIDGET, DEPLOYMENT]));
+fn a_watch_that_is_ahead_of_its_server_begins_again() {
+    // The version of the watch, that of a later list on the server, and whether the objects are listed again.
+    let rows = [("7", "9", false), ("7", "7", false), ("10", "9", true), ("7", "", false), ("x", "1", false)];
+    for (watched, listed, lists_again) in rows {
+        let mut states = two_releases();
+        states.watches();
+        states.advance(&kind(DEPLOYMENT), position(watched));
+        let versions = states.versions();
+        // What the watch shows after the list has begun proves nothing.
+        states.advance(&kind(DEPLOYMENT), position("20"));
+        assert_eq!(states.list_kinds_ahead(versions, listed), lists_again, "{watched} {listed}");
+        assert_eq!(!states.watches().1.is_empty(), lists_again, "{watched} {listed}");
+        let version = states.version(&kind(DEPLOYMENT), &source("https://blue"));
+        assert_eq!(version.is_none(), lists_again, "{watched} {listed}");
+        assert_eq!(observation(&mut states, "web", 1), seen(ObjectState::Healthy, 0));
     }
-    let has_check = |states: &States, name| states.check(&kind(WIDGET), Some(&release(name))).is_some();
-    assert_eq!((has_check(&states, "web"), has_check(&states, "db")), (true, false));
-    assert!(states.check(&kind(DEPLOYMENT), Some(&release("web"))).is_none());
-    assert!(states.check(&widget, None).is_none());
-
-    // A list that has begun before is repeated.
-    let objects = [("web", Some("web"), ObjectState::Healthy)];
-    let list = |states: &mut States, begun: Listed| {
-        states.listed(
-            &kind(WIDGET),
-            Listed { objects: listed(&objects).objects, ..begun },
-            position("1"),
-            at(0),
-        );
-        states.is_outdated(&kind(WIDGET))
-    };
-    let begun = states.begin_list(&widget);
-    assert!(!states.set_checks(&release("web"), &checks("false")));
-    assert!(list(&mut states, begun));
-    let begun = states.begin_list(&widget);
-    assert!(!list(&mut states, begun));
-    let begun = states.begin_list(&kind(DEPLOYMENT));
-    states.listed(&kind(DEPLOYMENT), begun, position("1"), at(0));
-
-    assert!(!states.set_checks(&release("web"), &checks("false")), "nothing has changed");
-    assert!(!states.set_checks(&release("db"), &checks("true")), "no object of it was read");
-    assert!(states.watches().1.is_empty());
-    assert!(states.set_checks(&release("web"), &checks("true")));
-    assert_eq!(states.watches().1, [Arc::new(widget.clone())].into());
-    assert_eq!(states.version(&widget, &source("https://blue")), None, "the watch begins with a list");
-    let begun = states.begin_list(&widget);
-    assert!(!list(&mut states, begun));
-    assert!(states.set_checks(&release("web"), &HealthChecks::default()));
-    assert!(!has_check(&states, "web") && has_check(&states, "db"));
-    states.forget(&release("db"));
-    assert!(!has_check(&states, "db"));
 }

@@ -274,9 +274,9 @@ fn inputs_that_were_rolled_back_are_not_tried_again() {
     let since_exhausted = failed(&inputs, 3);
     let old_spec = PastFailure { attempted: failure_key::apply(Some(2), &inputs), ..last.clone() };
     // Steps that have failed since the rollback, but that are no attempts.
-    let unread = past(failure_key::read(GENERATION, &inputs), failure(), 1_010);
+    let unread = past(failure_key::read(GENERATION, Some(&inputs)), failure(), 1_010);
     let unread_after = PastFailure { attempted: last.attempted.clone(), attempts: 2, ..unread.clone() };
-    let unread_old_spec = past(failure_key::read(Some(2), &inputs), failure(), 1_010);
+    let unread_old_spec = past(failure_key::read(Some(2), Some(&inputs)), failure(), 1_010);
     let waits = |failure| Plan::Wait(Wait::RolledBack { failure });
     let base = Observed {
         remediation: Some(remediation(OnFailure::Rollback)),
