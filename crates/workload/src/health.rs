@@ -5,6 +5,7 @@
 
 mod checks;
 mod error;
+mod fingerprint;
 mod kind;
 mod object;
 mod request;
@@ -22,6 +23,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
+    drift::Fingerprint,
     health::Observation,
     identity::{ClusterKey, ReleaseId},
     target::Target,
@@ -100,6 +102,21 @@ impl HealthWatches {
         }
     }
 
+    /// Sets whether changes of a release's objects are followed, of the kinds that were set before. A change of a fingerprint is
+    /// then sent as a change of the release.
+    pub fn set_followed(&self, release: &ReleaseId, is_followed: bool) {
+        let must_list = self.states().set_followed(release, is_followed);
+        if must_list {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Returns the fingerprints of objects of a release that is followed, in their order. `None` if some of them are not listed
+    /// yet.
+    pub fn fingerprints(&self, objects: &[ObjectRecord]) -> Option<Vec<Fingerprint>> {
+        self.states().fingerprints(objects)
+    }
+
     /// Forgets a release: its objects are not watched because of it any more.
     pub fn forget(&self, release: &ReleaseId) {
         let changed = self.states().forget(release);
@@ -157,6 +174,8 @@ impl HealthWatches {
             *open = self.open(&session);
         }
         let Some(open) = open else { return };
+        let restarts = self.states().take_restarts();
+        open.watches.retain(|kind, _| !restarts.contains(kind));
         let changes = watch_changes(open.watches.keys(), &wanted);
         for kind in changes.close {
             open.watches.remove(&kind);

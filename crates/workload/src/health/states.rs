@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod followed;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,7 @@ use chandler_core::{
 };
 use jiff::Timestamp;
 
-use self::absent::Absences;
+use self::{absent::Absences, followed::Followed};
 use super::{
     kind::{ObjectKind, SharedKind, watched},
     object::{ObjectHead, ObjectKey, object_key},
@@ -37,6 +38,10 @@ pub struct States {
     users: BTreeMap<SharedKind, usize>,
     /// The kinds to watch.
     kinds: BTreeMap<SharedKind, KindStates>,
+    /// The releases whose objects are compared with their packages.
+    followed: BTreeSet<ReleaseId>,
+    /// The kinds whose objects have to be listed again.
+    restarts: Vec<SharedKind>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +49,7 @@ struct KindStates {
     progress: Progress,
     objects: HashMap<ObjectKey, Entry>,
     absences: Absences,
+    followed: Followed,
 }
 
 /// How much is known of the objects of a kind.
@@ -92,6 +98,7 @@ impl States {
 
     /// Forgets a release. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
+        self.set_followed(release, false);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         self.select_kinds()
@@ -213,6 +220,7 @@ impl States {
             return Vec::new();
         };
         states.absences.vanished(head.key.clone(), &observation, release.clone(), now);
+        states.followed.vanished(&head.key);
         self.affected(kind, vec![release])
     }
 

@@ -13,8 +13,9 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     HealthWatches,
     error::{Next, WatchError},
+    fingerprint::fingerprint,
     kind::SharedKind,
-    object::{Change, Event, Page, parse, read_head, read_object},
+    object::{Change, Event, ObjectKey, Page, parse, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
     states::{Listed, MAX_OBJECTS},
@@ -109,6 +110,7 @@ impl KindWatch {
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
         let mut params = ListParams::default().labels(&cluster.selector).limit(page_size);
         let mut listed = HashMap::new();
+        let mut fingerprints = self.watches.states().is_followed(kind).then(HashMap::new);
         loop {
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -117,8 +119,14 @@ impl KindWatch {
             let text = request::read(&cluster.client, request).await?;
             let page: Page<'_> = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
             self.read_page(&page, &mut listed).await;
+            if let Some(fingerprints) = &mut fingerprints {
+                self.read_fingerprints(&page, fingerprints).await;
+            }
             if page.metadata.token.is_empty() {
                 self.watches.update(|states, now| states.listed(kind, listed, now));
+                if let Some(fingerprints) = fingerprints {
+                    self.watches.update(|states, _| states.listed_fingerprints(kind, fingerprints));
+                }
                 return Ok(page.metadata.resource_version);
             }
             params.continue_token = Some(page.metadata.token);
@@ -134,6 +142,17 @@ impl KindWatch {
             if let Ok((head, state)) = read_object(&self.kind, item) {
                 listed.insert(head.key, (head.release, state));
             }
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Reads the fingerprints of the objects of a page.
+    async fn read_fingerprints(&self, page: &Page<'_>, fingerprints: &mut HashMap<ObjectKey, u64>) {
+        for item in page.items.iter().flatten() {
+            if fingerprints.len() >= MAX_OBJECTS {
+                return;
+            }
+            fingerprints.extend(fingerprint(&self.kind, item).ok());
             tokio::task::consume_budget().await;
         }
     }
@@ -170,6 +189,12 @@ impl KindWatch {
             Change::Added | Change::Modified => {
                 let Ok((head, state)) = read_object(&self.kind, event.object) else { return Ok(()) };
                 let version = head.version.clone();
+                let is_followed = self.watches.states().is_followed(&self.kind);
+                if let Some((_, fingerprint)) =
+                    is_followed.then(|| fingerprint(&self.kind, event.object).ok()).flatten()
+                {
+                    self.watches.update(|states, _| states.set_fingerprint(&self.kind, &head, fingerprint));
+                }
                 self.watches.update(|states, now| states.changed(&self.kind, head, state, now));
                 version
             }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use chandler_api::{
     reasons::ReleaseReason,
-    status::{HEALTHY, POLICY_ACCEPTED},
+    status::{DRIFTED, HEALTHY, POLICY_ACCEPTED, TESTED},
 };
 use chandler_core::{
     conditions::{self, NewCondition, Status},
     failure::{Category, Failure},
-    health::ReleaseHealth,
-    release::{ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
+    release::{ANOTHER_NAME, Checks, Collision, Desired, OperationPhase, Plan, ReleaseKind, report},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
@@ -50,12 +49,7 @@ where
         Ok(if is_invalid { queue::resync(&*self.object) } else { Action::requeue(UNREADABLE_RETRY) })
     }
 
-    pub(super) fn update_conditions(
-        &mut self,
-        desired: &Desired,
-        decision: &Plan,
-        health: Option<&ReleaseHealth>,
-    ) {
+    pub(super) fn update_conditions(&mut self, desired: &Desired, decision: &Plan, checks: Checks<'_>) {
         let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
             // A retry reports nothing until it succeeds, fails or takes long.
@@ -65,11 +59,11 @@ where
         let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
         let (old, policy) = (&self.status.conditions, &self.placement.policy);
-        let report = report(decision, R::VOCABULARY, &name, progress, old, health, policy);
+        let report = report(decision, R::VOCABULARY, &name, progress, old, checks, policy);
         let Some(report) = report else { return };
         let mut wanted = report.conditions;
         if let Collision::Contested { by } = self.collision(desired) {
-            let others = [HEALTHY, POLICY_ACCEPTED];
+            let others = [HEALTHY, DRIFTED, TESTED, POLICY_ACCEPTED];
             for condition in wanted
                 .iter_mut()
                 .filter(|condition| condition.message.is_empty() && !others.contains(&condition.type_))
