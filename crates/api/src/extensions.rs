@@ -32,8 +32,9 @@ pub use instance::{
 pub use package_source::PackageSource;
 pub use parameters::{ObjectField, ParametersFrom};
 pub use policy::{
-    AddonPolicy, AddonPolicySpec, CrdsPolicy, FieldConflicts, HealthCheck, HealthPolicy, OnFailure,
-    OnUnselect, PlacementKindName, PlacementReference, Remediation,
+    AddonPolicy, AddonPolicySpec, CrdsPolicy, DriftIgnore, DriftMode, DriftPolicy, DriftTarget,
+    FieldConflicts, HealthCheck, HealthPolicy, OnFailure, OnUnselect, PlacementKindName, PlacementReference,
+    Remediation, TestFailure, TestPolicy,
 };
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use source::{
@@ -90,6 +91,9 @@ pub const ROLLED_BACK_LABEL: &str = "chandler.dev/rolled-back";
 /// Annotation of a placement or of a release object with the value `true`: CRDs are replaced or deleted even if that could lose
 /// data. On a CRD in a package, it allows replacing this one.
 pub const REPLACE_CRDS_ANNOTATION: &str = "chandler.dev/replace-unsafe-crds";
+/// Annotation of an object on a workload cluster, or in a package, with the value `ignore`: it is neither compared with its
+/// package nor corrected.
+pub const DRIFT_ANNOTATION: &str = "chandler.dev/drift";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
 /// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.

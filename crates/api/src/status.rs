@@ -1,5 +1,6 @@
 //! The status types that all kinds of placements and of releases share.
 
+mod checks;
 mod object_records;
 
 use std::fmt;
@@ -12,13 +13,21 @@ use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::object_records::ObjectRecords;
+pub use self::{
+    checks::{DriftStatus, DriftedObject, DriftedState, TestRecord, TestState},
+    object_records::ObjectRecords,
+};
 use crate::addons::is_default;
 
 /// Condition of a release object: its objects exist on the workload cluster and are healthy.
 pub const HEALTHY: &str = "Healthy";
 /// Condition of a release object whose placement refers to an AddonPolicy: the policy is used.
 pub const POLICY_ACCEPTED: &str = "PolicyAccepted";
+
+/// Condition of a release object whose policy compares objects with their package: some of them differ.
+pub const DRIFTED: &str = "Drifted";
+/// Condition of a release object whose policy runs the tests of the package: they have succeeded.
+pub const TESTED: &str = "Tested";
 
 /// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,6 +91,12 @@ pub struct ReleaseStatus {
     /// The last failure, until an operation succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureRecord>,
+    /// The last comparison of the objects with the package, if the policy wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftStatus>,
+    /// The last tests of the package, if the policy wants them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<TestRecord>,
 }
 
 /// A package, pinned by its content.

@@ -11,8 +11,9 @@ use std::{
 use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_tool::{
     generated::tool::{
-        ApplyAction, ApplyOptions, ApplyRequest, Failure, FailureCategory, Package, Release, ReleaseState,
-        ReleaseStatus, RemoveOptions, RemoveRequest, RollbackOptions, RollbackRequest, Target,
+        ApplyAction, ApplyOptions, ApplyRequest, CompareRequest, Failure, FailureCategory, Package, Release,
+        ReleaseState, ReleaseStatus, RemoveOptions, RemoveRequest, RollbackOptions, RollbackRequest, Target,
+        TestRequest,
     },
     target_message,
 };
@@ -160,6 +161,30 @@ impl Context {
             input_digest: restored.to_owned(),
             rolled_back_digest: failed.to_owned(),
             recover: false,
+        }
+    }
+
+    /// Returns a request that compares all objects of a revision.
+    pub fn comparison(&self, name: &str, revision: u32) -> CompareRequest {
+        CompareRequest {
+            operation_id: self.operation_id(),
+            target: Some(self.target()),
+            release: Some(self.release(name)),
+            revision,
+            timeout: request::duration(TIMEOUT),
+            ..CompareRequest::default()
+        }
+    }
+
+    /// Returns a request that runs the tests of a revision.
+    pub fn tests(&self, name: &str, revision: u32) -> TestRequest {
+        TestRequest {
+            operation_id: self.operation_id(),
+            target: Some(self.target()),
+            release: Some(self.release(name)),
+            revision,
+            timeout: request::duration(TIMEOUT),
+            logs: false,
         }
     }
 

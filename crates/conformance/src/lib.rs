@@ -80,6 +80,8 @@ enum Ability {
     TakeOwnership,
     Crds,
     Rollback,
+    Compare,
+    Test,
     /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
     HelmRecords,
     /// Not a capability: the tool declares the format `manifests/v1`.
@@ -98,6 +100,8 @@ impl Ability {
             Self::TakeOwnership => "take-ownership",
             Self::Crds => "crds",
             Self::Rollback => "rollback",
+            Self::Compare => "compare",
+            Self::Test => "test",
             Self::HelmRecords => "helm-records",
             Self::Manifests => "manifests",
             Self::Templates => "templates",

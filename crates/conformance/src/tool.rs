@@ -10,11 +10,12 @@ use chandler_tool::{
             template_service_client::TemplateServiceClient,
         },
         tool::{
-            ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, DescribeRequest,
-            DescribeResponse, Failure, FailureCategory, InspectRequest, ObserveRequest, OperationEvent,
-            Package, PackageInfo, Release, ReleaseState, RemoveRequest, RollbackRequest, Step, StepKind,
-            Target, Values, canonicalize_response, inspect_response, observe_response, operation_event,
-            operation_result, package_tool_client::PackageToolClient,
+            ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, CompareRequest,
+            DescribeRequest, DescribeResponse, Failure, FailureCategory, InspectRequest, ObjectComparison,
+            ObserveRequest, OperationEvent, Package, PackageInfo, Release, ReleaseState, RemoveRequest,
+            RollbackRequest, Step, StepKind, Target, TestRequest, TestResult, Values, canonicalize_response,
+            inspect_response, observe_response, operation_event, operation_result,
+            package_tool_client::PackageToolClient,
         },
     },
 };
@@ -36,6 +37,8 @@ pub struct Tool {
 pub enum End {
     State(Box<ReleaseState>),
     Absent,
+    Comparison(Vec<ObjectComparison>),
+    Tests(Vec<TestResult>),
     Failure(Box<Failure>),
 }
 
@@ -145,6 +148,16 @@ impl Tool {
         Ok(Running::new("Rollback", answer("Rollback", client.rollback(request).await)?, guard))
     }
 
+    pub async fn compare(&self, request: CompareRequest) -> Result<Ended, CaseError> {
+        let (mut client, guard) = self.client().await?;
+        Running::new("Compare", answer("Compare", client.compare(request).await)?, guard).end().await
+    }
+
+    pub async fn test(&self, request: TestRequest) -> Result<Ended, CaseError> {
+        let (mut client, guard) = self.client().await?;
+        Running::new("Test", answer("Test", client.test(request).await)?, guard).end().await
+    }
+
     pub async fn begin_remove(&self, request: RemoveRequest) -> Result<Running, CaseError> {
         let (mut client, guard) = self.client().await?;
         Ok(Running::new("Remove", answer("Remove", client.remove(request).await)?, guard))
@@ -241,6 +254,10 @@ impl Running {
                 match result.outcome {
                     Some(operation_result::Outcome::State(state)) => Some(End::State(Box::new(state))),
                     Some(operation_result::Outcome::Absent(_)) => Some(End::Absent),
+                    Some(operation_result::Outcome::Comparison(comparison)) => {
+                        Some(End::Comparison(comparison.objects))
+                    }
+                    Some(operation_result::Outcome::Tests(report)) => Some(End::Tests(report.tests)),
                     None => return Err(empty(self.method)),
                 }
             }
@@ -261,6 +278,20 @@ impl Ended {
         match self.end {
             End::Absent => Ok(()),
             end => Err(CaseError::Violation(format!("expected no release, got {}", summary(&end)))),
+        }
+    }
+
+    pub fn comparison(self) -> Result<Vec<ObjectComparison>, CaseError> {
+        match self.end {
+            End::Comparison(objects) => Ok(objects),
+            end => Err(CaseError::Violation(format!("expected a comparison, got {}", summary(&end)))),
+        }
+    }
+
+    pub fn tests(self) -> Result<Vec<TestResult>, CaseError> {
+        match self.end {
+            End::Tests(tests) => Ok(tests),
+            end => Err(CaseError::Violation(format!("expected results of tests, got {}", summary(&end)))),
         }
     }
 
@@ -299,6 +330,8 @@ fn summary(end: &End) -> String {
     match end {
         End::State(state) => format!("revision {} {}", state.revision, state.status().as_str_name()),
         End::Absent => "no release".to_owned(),
+        End::Comparison(objects) => format!("a comparison of {} objects", objects.len()),
+        End::Tests(tests) => format!("the results of {} tests", tests.len()),
         End::Failure(failure) => format!("{}: {}", failure.category().as_str_name(), failure.message),
     }
 }

@@ -6,6 +6,7 @@ mod builds;
 mod bundles;
 mod cancel;
 mod crash;
+mod drift;
 mod helm;
 mod lifecycle;
 mod marks;
@@ -32,6 +33,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         waiting::CASES,
         ownership::CASES,
         rollback::CASES,
+        drift::CASES,
         apis::CASES,
         bundles::CASES,
         crash::CASES,

@@ -34,6 +34,7 @@ pub struct Metrics {
     releases: Family<StateLabels, Gauge>,
     failing: Family<CategoryLabels, Gauge>,
     unhealthy: Family<KindLabels, Gauge>,
+    drifted: Family<KindLabels, Gauge>,
     failures: Family<CategoryLabels, Counter>,
     operations: Family<OperationLabels, Counter>,
     durations: Histograms,
@@ -156,6 +157,11 @@ impl Metrics {
                 "Release objects with the condition Healthy False: an object of the release is missing or not healthy",
                 Family::default(),
             ),
+            drifted: to.add(
+                "drifted_releases",
+                "Release objects with the condition Drifted True: others have changed or deleted an object of the release",
+                Family::default(),
+            ),
             failures: to.add(
                 "release_failures",
                 "Failures of release objects, by kind and category",
@@ -163,7 +169,8 @@ impl Metrics {
             ),
             operations: to.add(
                 "operations",
-                "Finished operations on releases, by kind and outcome: success, or the category of the failure",
+                "Finished operations on releases, by kind and outcome: success, or the category of the failure; of \
+                 comparisons also drifted and corrected, and of tests failed",
                 Family::default(),
             ),
             durations: to.histograms(

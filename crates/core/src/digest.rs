@@ -51,6 +51,16 @@ impl fmt::Display for Digest {
     }
 }
 
+/// Returns the first 64 bits of the SHA-256 digest of some texts.
+pub fn short_hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text.len().to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
 /// Everything that determines the content of a release. Equal inputs need no operation.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {

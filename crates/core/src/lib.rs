@@ -8,6 +8,7 @@ pub mod cluster_list;
 pub mod conditions;
 pub mod contract;
 pub mod digest;
+pub mod drift;
 pub mod expression;
 pub mod extension;
 pub mod failure;

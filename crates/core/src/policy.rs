@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{
-    AddonPolicySpec, CrdsPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, OnFailure,
-    OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference, Reference, Remediation,
-    SUSPEND_ANNOTATION, Scope, UNSELECTED_ANNOTATION,
+    AddonPolicySpec, CrdsPolicy, DriftMode, DriftPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION,
+    OnClusterDelete, OnFailure, OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference,
+    Reference, Remediation, SUSPEND_ANNOTATION, Scope, TestPolicy, UNSELECTED_ANNOTATION,
 };
 use kube_core::{Resource, ResourceExt as _};
 
@@ -41,6 +41,10 @@ pub struct ReleasePolicy {
     pub on_cluster_delete: Option<OnClusterDelete>,
     /// What happens to CRDs, unless the placement skips them.
     pub crds: CrdsPolicy,
+    /// What happens to objects that others have changed.
+    pub drift: DriftPolicy,
+    /// How tests are run. `None` means that they are not.
+    pub test: Option<TestPolicy>,
 }
 
 impl Default for ReleasePolicy {
@@ -55,6 +59,8 @@ impl Default for ReleasePolicy {
             on_unselect: OnUnselect::default(),
             on_cluster_delete: None,
             crds: CrdsPolicy::default(),
+            drift: DriftPolicy::default(),
+            test: None,
         }
     }
 }
@@ -112,6 +118,16 @@ impl PolicyState {
         }
     }
 
+    /// Returns whether the objects are compared with their package. While the policy does not exist, what was found before
+    /// is kept if they `were_compared`.
+    pub fn compares_objects(&self, were_compared: bool) -> bool {
+        match self {
+            Self::None => false,
+            Self::Missing(_) => were_compared,
+            Self::Known { policy, .. } => policy.drift.mode != DriftMode::Ignore,
+        }
+    }
+
     /// Returns the name of the policy if it does not exist.
     pub fn missing(&self) -> Option<&str> {
         match self {
@@ -137,6 +153,8 @@ pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy
         on_unselect: spec.on_unselect.unwrap_or_default(),
         on_cluster_delete: spec.on_cluster_delete,
         crds: spec.crds.unwrap_or_default(),
+        drift: spec.drift.clone().unwrap_or_default(),
+        test: spec.test.filter(|test| test.run),
     };
     let mut conflicts = Vec::new();
     if let Some(remediation) = policy.remediation.as_mut().filter(|_| options.atomic)

@@ -1,5 +1,7 @@
 //! The client of a package tool, in Chandler's own types.
 
+mod checks;
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use chandler_api::status::ObjectRecords;
@@ -24,6 +26,8 @@ use crate::{
     order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
     supervisor::{ProcessGuard, Service, Supervisor},
 };
+
+pub use checks::{ComparisonOutcome, ObjectComparison, TestResult};
 
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;

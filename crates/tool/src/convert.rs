@@ -170,7 +170,7 @@ pub fn applied(result: proto::OperationResult) -> Option<Applied> {
             unchanged: result.unchanged,
             ignored_fields: result.ignored_fields,
         }),
-        proto::operation_result::Outcome::Absent(_) => None,
+        _ => None,
     }
 }
 
@@ -232,8 +232,17 @@ pub fn failure(failure: &proto::Failure) -> Failure {
     Failure::new(category, failure.message.clone())
 }
 
-fn object(object: proto::ObjectRef) -> ObjectRecord {
+pub fn object(object: proto::ObjectRef) -> ObjectRecord {
     ObjectRecord {
+        api_version: object.api_version,
+        kind: object.kind,
+        namespace: object.namespace,
+        name: object.name,
+    }
+}
+
+pub fn object_ref(object: ObjectRecord) -> proto::ObjectRef {
+    proto::ObjectRef {
         api_version: object.api_version,
         kind: object.kind,
         namespace: object.namespace,
@@ -264,7 +273,7 @@ fn crd_policy(policy: CrdsPolicy) -> proto::CrdPolicy {
     }
 }
 
-fn field_conflicts(conflicts: FieldConflicts) -> proto::FieldConflicts {
+pub fn field_conflicts(conflicts: FieldConflicts) -> proto::FieldConflicts {
     match conflicts {
         FieldConflicts::Fail => proto::FieldConflicts::Fail,
         FieldConflicts::Force => proto::FieldConflicts::Force,
@@ -281,7 +290,7 @@ fn values_reuse(reuse: ValuesReuse) -> proto::ValuesReuse {
 }
 
 /// Returns `None`, which means no limit, if the duration is too long for the message.
-fn duration(duration: Duration) -> Option<prost_types::Duration> {
+pub fn duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 

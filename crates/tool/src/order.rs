@@ -1,7 +1,8 @@
 //! Operations to run.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use chandler_api::{extensions::FieldConflicts, status::ObjectRecord};
 use chandler_core::{
     digest::{Digest, InputDigest},
     identity::ReleaseId,
@@ -46,6 +47,49 @@ pub struct RollbackOrder {
     pub rolled_back: InputDigest,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
+}
+
+/// A comparison of a release's objects with those that its newest revision records.
+#[derive(Clone, Debug)]
+pub struct CompareOrder {
+    pub operation_id: String,
+    pub target: Target,
+    pub release: ReleaseId,
+    /// The newest revision. The comparison fails with a conflict if it is another one, or if it is not deployed.
+    pub revision: u32,
+    /// The objects to compare, as in the revision's inventory. Empty means all of them.
+    pub objects: Vec<ObjectRecord>,
+    /// Apply the recorded objects that are missing or differ.
+    pub correct: bool,
+    pub ignore: Vec<IgnoreRule>,
+    /// With `IgnoreFields`, fields that belong to other field managers are not compared.
+    pub conflicts: FieldConflicts,
+    pub timeout: Duration,
+}
+
+/// Fields that a comparison leaves out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IgnoreRule {
+    /// Kind, name and namespace of the objects. `None` means any.
+    pub kind: Option<String>,
+    pub name: Option<String>,
+    pub namespace: Option<String>,
+    /// JSON pointers. Each covers everything below it.
+    pub paths: Vec<String>,
+}
+
+/// The tests of a release to run.
+#[derive(Clone, Debug)]
+pub struct TestOrder {
+    pub operation_id: String,
+    pub target: Target,
+    pub release: ReleaseId,
+    /// The newest revision. The tests fail with a conflict if it is another one, or if it is not deployed.
+    pub revision: u32,
+    /// Of all tests together.
+    pub timeout: Duration,
+    /// Return the last lines that a failed test has logged.
+    pub logs: bool,
 }
 
 /// A removal to run.

@@ -5,6 +5,7 @@
 
 mod checks;
 mod error;
+mod fingerprint;
 mod kind;
 mod object;
 mod request;
@@ -24,6 +25,7 @@ use std::{
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
+    drift::Fingerprint,
     health::{HealthChecks, Observation},
     identity::{ClusterKey, ReleaseId},
     target::Target,
@@ -122,6 +124,22 @@ impl HealthWatches {
         if changed {
             self.0.watches_changed.notify_one();
         }
+    }
+
+    /// Sets whether changes of a release's objects are followed. A change of a fingerprint is then sent as a change of the
+    /// release. If nobody has followed its kinds before, their objects are listed again: a release that starts to use kinds sets
+    /// it before.
+    pub fn set_followed(&self, release: &ReleaseId, is_followed: bool) {
+        let must_list = self.states().set_followed(release, is_followed);
+        if must_list {
+            self.0.watches_changed.notify_one();
+        }
+    }
+
+    /// Returns the fingerprints of objects of a release that is followed, in their order. `None` if some of them are not listed
+    /// yet.
+    pub fn fingerprints(&self, objects: &[ObjectRecord]) -> Option<Vec<Fingerprint>> {
+        self.states().fingerprints(objects)
     }
 
     /// Forgets a release: its objects are not watched because of it any more.

@@ -1,9 +1,16 @@
+mod drift;
+mod package_tests;
+
 use std::fmt;
 
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+pub use self::{
+    drift::{DriftIgnore, DriftMode, DriftPolicy, DriftTarget},
+    package_tests::{TestFailure, TestPolicy},
+};
 use super::OnClusterDelete;
 use crate::addons::is_default;
 
@@ -24,6 +31,7 @@ use crate::addons::is_default;
     printcolumn(name = "OnFailure", type_ = "string", json_path = ".spec.remediation.onFailure"),
     printcolumn(name = "Retries", type_ = "integer", json_path = ".spec.remediation.retries"),
     printcolumn(name = "Conflicts", type_ = "string", json_path = ".spec.conflicts"),
+    printcolumn(name = "Drift", type_ = "string", json_path = ".spec.drift.mode"),
     printcolumn(name = "CRDs", type_ = "string", json_path = ".spec.crds"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -63,6 +71,12 @@ pub struct AddonPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "choice::<CrdsPolicy>")]
     pub crds: Option<CrdsPolicy>,
+    /// What happens to objects that were changed or deleted by others. If unset, they are not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftPolicy>,
+    /// How the tests of a package, such as Helm's test hooks, are run. If unset, they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestPolicy>,
 }
 
 /// Returns the schema of an enum without the description of the type, so that a field keeps its own.
@@ -236,9 +250,12 @@ mod tests {
         let empty: AddonPolicySpec = serde_json::from_value(json!({})).unwrap();
         assert_eq!(empty, AddonPolicySpec::default());
         assert_eq!(serde_json::to_value(&empty).unwrap(), json!({}));
-        let spec: AddonPolicySpec = serde_json::from_value(json!({"remediation": {}, "health": {}})).unwrap();
+        let text = json!({"remediation": {}, "health": {}, "drift": {}, "test": {}});
+        let spec: AddonPolicySpec = serde_json::from_value(text).unwrap();
         assert_eq!(spec.remediation, Some(Remediation { retries: 3, on_failure: OnFailure::Keep }));
         assert_eq!(spec.health, Some(HealthPolicy { enabled: true, checks: Vec::new() }));
+        assert_eq!(spec.drift, Some(DriftPolicy { mode: DriftMode::Ignore, ignore: Vec::new() }));
+        assert_eq!(spec.test, Some(TestPolicy { run: true, on_failure: TestFailure::Fail, logs: false }));
     }
 
     #[test]
@@ -249,6 +266,11 @@ mod tests {
             ]},
             "conflicts": "IgnoreFields", "dependsOn": [{"kind": "HelmChartProxy", "name": "cni"}],
             "onUnselect": "Orphan", "onClusterDelete": "Uninstall", "crds": "CreateReplace",
+            "drift": {"mode": "Correct", "ignore": [
+                {"target": {"kind": "Deployment", "name": "web", "namespace": "shop"}, "paths": ["/spec/replicas"]},
+                {"paths": ["/metadata/labels/team"]},
+            ]},
+            "test": {"run": true, "onFailure": "Ignore", "logs": true},
         });
         let spec: AddonPolicySpec = serde_json::from_value(text.clone()).unwrap();
         assert_eq!(serde_json::to_value(&spec).unwrap(), text);
@@ -273,6 +295,19 @@ mod tests {
             assert_eq!((&field["type"], &field["enum"]), (&json!("string"), &choices), "{field}");
             assert!(field["description"].as_str().unwrap().contains(text), "{field}");
         }
+    }
+
+    #[test]
+    fn paths_that_are_not_compared_are_json_pointers() {
+        let ignore = &schema()["drift"]["properties"]["ignore"];
+        let paths = &ignore["items"]["properties"]["paths"];
+        assert_eq!(
+            (&ignore["maxItems"], &paths["minItems"], &paths["maxItems"]),
+            (&json!(32), &json!(1), &json!(32))
+        );
+        assert_eq!(paths["items"]["pattern"], "^(/[^/]+)+$");
+        assert_eq!(schema()["drift"]["properties"]["mode"]["enum"], json!(["Ignore", "Report", "Correct"]));
+        assert_eq!(schema()["test"]["properties"]["onFailure"]["enum"], json!(["Fail", "Ignore"]));
     }
 
     #[test]

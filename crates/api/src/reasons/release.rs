@@ -2,8 +2,8 @@ use super::Reason;
 use crate::string_enum::string_enum;
 
 string_enum! {
-    /// The reason of a condition of a release object: of `Ready`, of `ClusterAvailable`, of `Healthy`, of `PolicyAccepted`, or
-    /// of the condition about the release itself.
+    /// The reason of a condition of a release object: of `Ready`, of `ClusterAvailable`, of `Healthy`, of `Drifted`, of
+    /// `Tested`, of `PolicyAccepted`, or of the condition about the release itself.
     pub enum ReleaseReason {
         /// The release matches the spec.
         Ready = "Ready",
@@ -60,6 +60,18 @@ string_enum! {
         Unhealthy = "Unhealthy",
         /// `Healthy`: not all objects of the release have been observed.
         HealthUnknown = "HealthUnknown",
+        /// `Drifted`: the objects of the release are as the package describes them.
+        InSync = "InSync",
+        /// `Drifted`: objects of the release were changed or deleted by others.
+        Drifted = "Drifted",
+        /// `Drifted`: not all objects could be compared.
+        DriftUnknown = "DriftUnknown",
+        /// `Tested`: the tests of the package have succeeded.
+        Succeeded = "Succeeded",
+        /// `Tested`: a test of the package has failed.
+        Failed = "Failed",
+        /// `Tested`: the tests of the package have not run.
+        TestUnknown = "TestUnknown",
         ReadFailed = "ReadFailed",
         RemovalFailed = "RemovalFailed",
         Removing = "Removing",

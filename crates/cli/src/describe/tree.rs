@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use chandler_api::status::ObjectRecord;
+use chandler_api::status::{DRIFTED, ObjectRecord};
 use chandler_core::{conditions, source::short_revision};
 use chandler_view::{
     description::{Description, PlacementView, ReleaseView},
@@ -141,11 +141,11 @@ impl Writer {
         nodes
     }
 
-    /// Returns the conditions that are not `True` or have a message. Leaves out `Ready` if it repeats another
+    /// Returns the conditions that are not as they should be or have a message. Leaves out `Ready` if it repeats another
     /// condition.
     fn conditions(&self, conditions: &[Condition]) -> Vec<Node> {
-        let is_relevant =
-            |condition: &&Condition| condition.status != "True" || !condition.message.is_empty();
+        let is_good = |condition: &Condition| condition.status == good_status(condition);
+        let is_relevant = |condition: &&Condition| !is_good(condition) || !condition.message.is_empty();
         let is_repeated = |summary: &Condition| {
             summary.type_ == "Ready"
                 && conditions.iter().filter(is_relevant).any(|other| {
@@ -158,7 +158,7 @@ impl Writer {
             .map(|condition| {
                 let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
                 let since = self.age(last_transition_time.0);
-                let color = (status != "True").then_some(Color::Yellow);
+                let color = (!is_good(condition)).then_some(Color::Yellow);
                 let status = self.screen.paint(status, color);
                 Node::leaf(format!("{type_} {status} for {since}, {reason}: {message}"))
             })
@@ -236,6 +236,11 @@ impl Node {
     }
 }
 
+/// Returns the status that a condition should have.
+fn good_status(condition: &Condition) -> &'static str {
+    if condition.type_ == DRIFTED { "False" } else { "True" }
+}
+
 #[cfg(test)]
 mod tests {
     use chandler_view::fixtures::{fleet, ready, release};
@@ -308,6 +313,27 @@ HelmChartProxy fleet/hello: hello the newest version, ready on 1/2 clusters, sus
    └─ next step: check the object that the message names on the workload cluster; Chandler reports it and does not change it
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn drift_is_shown_and_its_absence_is_not() {
+        let text_of = |status: &str, reason: &str, message: &str| {
+            let mut fleet = fleet();
+            let mut conditions = ready("True", "Ready", "");
+            let mut drifted = ready(status, reason, message)["conditions"][0].clone();
+            drifted["type"] = json!("Drifted");
+            conditions["conditions"].as_array_mut().unwrap().push(drifted);
+            fleet.releases[0] = release("hello", "alpha", &conditions);
+            let description = Description::of_placement(&fleet, &fleet.placements[0], Some("alpha"));
+            text(&description, Screen::plain(None), "2026-01-01T00:05:00Z".parse().unwrap())
+        };
+        let drifted = text_of("True", "Drifted", "ConfigMap default/web is missing");
+        assert!(
+            drifted.contains("Drifted True for 5m, Drifted: ConfigMap default/web is missing"),
+            "{drifted}"
+        );
+        let in_sync = text_of("False", "InSync", "");
+        assert!(!in_sync.contains("Drifted"), "{in_sync}");
     }
 
     #[test]

@@ -12,17 +12,19 @@ mod ownership;
 mod packages;
 mod process;
 mod reach;
+mod test_hooks;
 mod values;
 
 use crate::Case;
 
 /// The Helm topics.
-pub const TOPICS: [&[Case]; 13] = [
+pub const TOPICS: [&[Case]; 14] = [
     packages::CASES,
     values::CASES,
     agreement::CASES,
     marks::CASES,
     hooks::CASES,
+    test_hooks::CASES,
     ownership::CASES,
     methods::CASES,
     changeover::CASES,

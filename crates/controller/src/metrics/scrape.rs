@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use chandler_api::status::{HEALTHY, ReleaseStatus};
+use chandler_api::status::{DRIFTED, HEALTHY, ReleaseStatus};
 use chandler_core::{
     conditions,
     failure::Category,
@@ -49,25 +49,29 @@ pub struct ReleaseCounts {
     failing: BTreeMap<Category, usize>,
     /// With objects that are missing or not healthy.
     unhealthy: usize,
+    /// With objects that others have changed.
+    drifted: usize,
 }
 
 impl ReleaseCounts {
     pub fn of<R: ReleaseKind>(objects: &[Arc<R>]) -> Self {
-        let (mut by_state, mut failing, mut unhealthy) = (BTreeMap::new(), BTreeMap::new(), 0);
+        let (mut by_state, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        let (mut unhealthy, mut drifted) = (0, 0);
         for object in objects {
             *by_state.entry(State::of(&**object)).or_default() += 1;
             let Some(status) = object.status() else { continue };
-            unhealthy += usize::from(is_unhealthy(status));
+            unhealthy += usize::from(has(status, HEALTHY, "False"));
+            drifted += usize::from(has(status, DRIFTED, "True"));
             if let Some(failure) = &status.last_failure {
                 *failing.entry(Category::parse(&failure.category)).or_default() += 1;
             }
         }
-        Self { kind: status::kind::<R>(), states: by_state, failing, unhealthy }
+        Self { kind: status::kind::<R>(), states: by_state, failing, unhealthy, drifted }
     }
 }
 
-fn is_unhealthy(status: &ReleaseStatus) -> bool {
-    conditions::find(&status.conditions, HEALTHY).is_some_and(|healthy| healthy.status == "False")
+fn has(status: &ReleaseStatus, type_: &str, value: &str) -> bool {
+    conditions::find(&status.conditions, type_).is_some_and(|condition| condition.status == value)
 }
 
 /// Catalogs by the result of their last poll.
@@ -127,6 +131,7 @@ impl Metrics {
             self.releases.get_or_create(&labels).set(count(objects));
         }
         self.unhealthy.get_or_create(&KindLabels { kind }).set(count(counts.unhealthy));
+        self.drifted.get_or_create(&KindLabels { kind }).set(count(counts.drifted));
         for (category, objects) in &counts.failing {
             let labels = CategoryLabels { kind, category: category.as_str() };
             self.failing.get_or_create(&labels).set(count(*objects));
@@ -202,20 +207,24 @@ mod tests {
     }
 
     #[test]
-    fn only_releases_that_are_known_to_be_unhealthy_count() {
-        let healthy = |status: &str| {
+    fn only_releases_that_are_known_to_be_unhealthy_or_drifted_count() {
+        let with = |type_: &str, status: &str| {
             let at = "2026-01-01T00:00:00Z";
-            let condition = json!({"type": "Healthy", "status": status, "reason": "X", "message": "", "lastTransitionTime": at});
+            let condition = json!({"type": type_, "status": status, "reason": "X", "message": "", "lastTransitionTime": at});
             release(&json!({"conditions": [condition]}))
         };
         let objects = [
             release(&Value::Null),
             release(&json!({})),
-            healthy("True"),
-            healthy("Unknown"),
-            healthy("False"),
+            with("Healthy", "True"),
+            with("Healthy", "Unknown"),
+            with("Healthy", "False"),
+            with("Drifted", "True"),
+            with("Drifted", "True"),
+            with("Drifted", "Unknown"),
+            with("Drifted", "False"),
         ];
         let counts = ReleaseCounts::of(&objects);
-        assert_eq!((counts.kind, counts.unhealthy), ("HelmReleaseProxy", 1));
+        assert_eq!((counts.kind, counts.unhealthy, counts.drifted), ("HelmReleaseProxy", 1, 2));
     }
 }

@@ -1,13 +1,16 @@
 //! Runs one operation with the package tool, off the reconciler's own path.
 
+mod checks;
+
 use std::{sync::Arc, time::Instant};
 
 use chandler_api::extensions::OnFailure;
 use chandler_core::{
     digest::InputDigest,
+    drift::{Check, ObjectComparison},
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
-    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
+    release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
     target::Target,
 };
 use chandler_source::StoredPackage;
@@ -20,6 +23,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
+pub use self::checks::Comparison;
 use super::{
     ReleaseContext,
     inputs::{self, Inputs},
@@ -37,6 +41,9 @@ pub struct Outcome {
     pub tool: ToolId,
     /// Whether the manager has canceled the operation, or did not begin it.
     pub canceled: bool,
+    pub kind: OperationKind,
+    /// What was compared, if it was a comparison.
+    pub check: Option<Check>,
     pub result: Result<Done, OperationFailure>,
 }
 
@@ -62,6 +69,15 @@ pub enum Done {
     },
     /// The release was removed, because applying its inputs has failed.
     Uninstalled,
+    Compared {
+        comparison: Comparison,
+        results: Vec<ObjectComparison>,
+    },
+    /// The tests of a revision have ended. Some of them may have failed.
+    Tested {
+        revision: u32,
+        tests: Vec<PackageTest>,
+    },
 }
 
 /// An operation to start.
@@ -73,6 +89,12 @@ pub(super) struct Start {
     pub restored: Option<Restored>,
     /// When the failure happened that the operation is the remediation of.
     pub failed_at: Option<Timestamp>,
+    /// What is compared.
+    pub comparison: Option<Comparison>,
+    /// The revision that is tested.
+    pub revision: Option<u32>,
+    /// Whether the log of a failed test is read.
+    pub logs: bool,
 }
 
 /// The revision that a rollback restores.
@@ -130,7 +152,11 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             connection,
         };
         let is_removal = matches!(started.kind(), OperationKind::Remove | OperationKind::UninstallFailed);
-        let waits = desired.execution.wait && !is_removal;
+        let waits = match started.kind() {
+            OperationKind::Compare => false,
+            OperationKind::Test => true,
+            _ => desired.execution.wait && !is_removal,
+        };
         let (queue, reference) = (self.queue.clone(), ObjectRef::from_obj(object));
         let span = Span::new("operation").map(|span| {
             span.with("chandler.operation", started.kind().as_str())
@@ -158,15 +184,19 @@ impl<R: ReleaseKind> Work<R> {
             tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation is not started: it is outdated");
             return self.outcome(self.start.key.clone(), true, Err(not_begun().into()));
         };
-        tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
+        // Comparisons are frequent, and most of them find nothing.
+        if kind == OperationKind::Compare {
+            tracing::debug!(%cluster, %release, kind = kind.as_str(), "operation starts");
+        } else {
+            tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
+        }
         let (key, result) = match self.prepare(&desired, &handle).await {
             Ok(prepared) => (self.start.key.clone(), self.act(desired, prepared, &handle).await),
             // It says nothing about the release, so it is no attempt at applying the inputs.
             Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
         };
         let outcome = match &result {
-            Ok(Done::Unchanged(_)) => "unchanged",
-            Ok(_) => "success",
+            Ok(done) => done.outcome(),
             Err(error) => error.failure.category.as_str(),
         };
         if result.is_err() {
@@ -176,14 +206,20 @@ impl<R: ReleaseKind> Work<R> {
         if !matches!(result, Ok(Done::Unchanged(_))) {
             self.context.metrics.operation(kind.as_str(), outcome, seconds);
         }
-        tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
+        if kind == OperationKind::Compare && outcome == "success" {
+            tracing::debug!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
+        } else {
+            tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
+        }
         let canceled = handle.cancel.is_cancelled()
             && result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled);
         self.outcome(key, canceled, result)
     }
 
     fn outcome(&self, key: String, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
-        Outcome { key, tool: self.tool.id(), canceled, result }
+        let Start { operation, comparison, .. } = &self.start;
+        let check = comparison.as_ref().map(|comparison| comparison.snapshot.check.clone());
+        Outcome { key, tool: self.tool.id(), canceled, kind: operation.kind(), check, result }
     }
 
     /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
@@ -199,7 +235,7 @@ impl<R: ReleaseKind> Work<R> {
         let remediation = match self.start.operation {
             Operation::Rollback { .. } => Some(OnFailure::Rollback),
             Operation::UninstallFailed => Some(OnFailure::Uninstall),
-            Operation::Apply { .. } | Operation::Remove => None,
+            Operation::Apply { .. } | Operation::Remove | Operation::Compare | Operation::Test { .. } => None,
         };
         let is_remediated = remediation.is_none_or(|on_failure| {
             placement.remediates(&*object, on_failure, self.start.failed_at, Timestamp::now())
@@ -210,7 +246,7 @@ impl<R: ReleaseKind> Work<R> {
         // The reconcile that follows reports a spec that is not valid.
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
-        Some(desired)
+        self.is_still_checked(&placement, &desired).then_some(desired)
     }
 
     /// Reads what is applied. Returns `None` if the operation applies nothing.
@@ -257,6 +293,11 @@ impl<R: ReleaseKind> Work<R> {
                 let applied = self.roll_back(operation_id, desired, inputs, handle).await?;
                 Ok(Done::RolledBack { applied, failed: inputs.digest.clone() })
             }
+            Operation::Compare => {
+                drop(desired);
+                self.compare(operation_id, handle).await
+            }
+            Operation::Test { .. } => self.test(operation_id, desired, handle).await,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::status::ReleaseStatus;
-use chandler_core::{digest::InputDigest, inventory::Expectation};
+use chandler_core::{digest::InputDigest, drift::DriftState, inventory::Expectation};
 use jiff::Timestamp;
 
 use super::inputs::Inputs;
@@ -28,6 +28,12 @@ pub struct ReconcileState {
     pub expectation: Option<Expectation>,
     /// When the message about an unhealthy object changed last.
     pub health_message_changed_at: Option<Timestamp>,
+    /// What was compared with the package, if the policy wants it.
+    pub drift: Option<Arc<DriftState>>,
+    /// When the last Event about corrections was published.
+    pub corrected_event_at: Option<Timestamp>,
+    /// How often in a row tests could not run that the release is ready without, and when that was last.
+    pub untested: Option<(u32, Timestamp)>,
 }
 
 /// The key for which inputs were resolved. They are valid while it is unchanged.

@@ -1,10 +1,12 @@
 //! The reconciler of one release object.
 
 mod annotations;
+mod drift;
 mod finalizer;
 mod health;
 mod installed;
 mod outcome;
+mod package_tests;
 mod report;
 mod start;
 mod view;
@@ -18,8 +20,9 @@ use chandler_core::{
     inventory::RevisionState,
     poll::Poll,
     release::{
-        Collision, Desired, InFlight, InputState, InventoryState, Observed, Plan, ReleaseKind, Wait,
-        check_same_tool, failure_key, history, past_failure, plan, retry_requested_at,
+        Checks, Collision, Desired, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
+        ReleaseKind, TestNeed, Wait, check_same_tool, failure_key, history, past_failure, plan,
+        retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -31,7 +34,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use self::view::View;
+use self::{drift::DriftPlan, view::View};
 use super::{
     Outcome, PlacementState, ReleaseContext, claimant,
     inputs::{Inputs, package_format},
@@ -59,6 +62,8 @@ pub struct Reconciler<R: ReleaseKind> {
     placement: PlacementState,
     /// The revision that a rollback would restore.
     rollback_to: Option<RevisionState>,
+    /// What is compared with the package.
+    drift: DriftPlan,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
@@ -95,6 +100,7 @@ where
             now: Timestamp::now(),
             state,
             rollback_to: None,
+            drift: DriftPlan::default(),
             written,
             status,
             outcome_number: None,
@@ -128,6 +134,7 @@ where
                 Plan::ConfirmAbsence => self.confirm_absence(&desired, &view).await,
                 Plan::Withdraw => self.context.caches.operations.withdraw(&self.uid),
                 Plan::Operate(kind) => {
+                    self.clear_failure_before(*kind, &view);
                     self.add_finalizer().await?;
                     self.start(*kind, &desired, &view);
                     break;
@@ -145,13 +152,29 @@ where
             }
         }
         let health = self.health(&desired, &view);
-        let message_at = self.update_conditions(&desired, &decision, health.of_release.as_ref());
+        let (drift, test) = (self.drift_report(&desired, &view), self.test_report(&view));
+        let checks =
+            Checks { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
+        let message_at = self.update_conditions(&desired, &decision, checks);
+        let recheck_at = [health.recheck_at, message_at, self.drift.at, self.test_retry_at()];
+        let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
         self.record_policy(&view).await?;
         written?;
-        let recheck_at = health.recheck_at.into_iter().chain(message_at).min();
         Ok(self.next(&desired, &decision, recheck_at))
+    }
+
+    /// Forgets the last failure if the operation is about a release that is up to date and ready without it.
+    fn clear_failure_before(&mut self, kind: OperationKind, view: &View) {
+        let is_ready = match kind {
+            OperationKind::Compare => true,
+            OperationKind::Test => self.test_need(view) == TestNeed::Optional,
+            _ => false,
+        };
+        if is_ready {
+            self.status.last_failure = None;
+        }
     }
 
     /// Returns the desired release under its policy, with its repository unless the object is being deleted.
@@ -198,6 +221,7 @@ where
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
         self.rollback_to = Self::rollback_target(desired, view, seen, inputs.as_ref());
+        self.drift = self.plan_drift(desired, view);
         let placement = &self.placement;
         let observed = Observed {
             deleting: self.deleting(),
@@ -233,6 +257,8 @@ where
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
+            compare: self.drift.due.is_some(),
+            tests: self.test_need(view),
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),
             now: self.now,

@@ -34,6 +34,7 @@ fn an_empty_policy_changes_nothing() {
 #[test]
 fn every_field_of_a_policy_applies() {
     let remediation = Remediation { retries: 1, on_failure: OnFailure::Uninstall };
+    let drift = DriftPolicy { mode: DriftMode::Correct, ignore: Vec::new() };
     let spec = AddonPolicySpec {
         suspend: true,
         remediation: Some(remediation),
@@ -43,6 +44,8 @@ fn every_field_of_a_policy_applies() {
         on_unselect: Some(OnUnselect::Orphan),
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: Some(CrdsPolicy::CreateReplace),
+        drift: Some(drift.clone()),
+        test: Some(TestPolicy::default()),
     };
     let (policy, conflict) = merge(&spec, PolicyOverrides::default());
     let expected = ReleasePolicy {
@@ -55,9 +58,34 @@ fn every_field_of_a_policy_applies() {
         on_unselect: OnUnselect::Orphan,
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: CrdsPolicy::CreateReplace,
+        drift,
+        test: Some(TestPolicy::default()),
     };
     assert_eq!((&policy, conflict), (&expected, None));
     assert_eq!(PolicyState::Known { policy, conflict: None }.effective(), expected);
+    let off = TestPolicy { run: false, ..TestPolicy::default() };
+    let (policy, _) = merge(&AddonPolicySpec { test: Some(off), ..spec }, PolicyOverrides::default());
+    assert_eq!(policy.test, None);
+}
+
+#[test]
+fn objects_are_compared_if_the_policy_says_so() {
+    let known = |mode| {
+        let drift = DriftPolicy { mode, ignore: Vec::new() };
+        PolicyState::Known { policy: ReleasePolicy { drift, ..ReleasePolicy::default() }, conflict: None }
+    };
+    let missing = || PolicyState::Missing("AddonPolicy fleet/x".to_owned());
+    let rows = [
+        (PolicyState::None, true, false),
+        (known(DriftMode::Ignore), true, false),
+        (known(DriftMode::Report), false, true),
+        (known(DriftMode::Correct), false, true),
+        (missing(), false, false),
+        (missing(), true, true),
+    ];
+    for (policy, were_compared, expected) in rows {
+        assert_eq!(policy.compares_objects(were_compared), expected, "{policy:?} {were_compared}");
+    }
 }
 
 #[test]

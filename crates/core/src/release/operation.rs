@@ -18,6 +18,10 @@ pub enum OperationKind {
     Rollback,
     /// Removes the release after the last retry has failed. Its object stays, unlike that of a release that is removed.
     UninstallFailed,
+    /// Compares the objects of the release with its package, and corrects them if the policy says so.
+    Compare,
+    /// Runs the tests of the package.
+    Test,
 }
 
 impl OperationKind {
@@ -25,8 +29,16 @@ impl OperationKind {
     pub const UPGRADE: Self = Self::Apply(ApplyKind::Upgrade);
     pub const RECOVER: Self = Self::Apply(ApplyKind::Recover);
     pub const REMOVE: Self = Self::Remove;
-    pub const ALL: [Self; 6] =
-        [Self::INSTALL, Self::UPGRADE, Self::RECOVER, Self::REMOVE, Self::Rollback, Self::UninstallFailed];
+    pub const ALL: [Self; 8] = [
+        Self::INSTALL,
+        Self::UPGRADE,
+        Self::RECOVER,
+        Self::REMOVE,
+        Self::Rollback,
+        Self::UninstallFailed,
+        Self::Compare,
+        Self::Test,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -36,17 +48,27 @@ impl OperationKind {
             Self::Remove => "remove",
             Self::Rollback => "rollback",
             Self::UninstallFailed => "uninstall-failed",
+            Self::Compare => "compare",
+            Self::Test => "test",
         }
+    }
+
+    /// Returns whether it is about a release that is up to date: it creates no revision.
+    pub fn is_check(self) -> bool {
+        matches!(self, Self::Compare | Self::Test)
     }
 }
 
-/// An operation with its inputs of type `I`. A removal has none; those of a rollback are the ones that have failed.
+/// An operation with its inputs of type `I`. A removal and a comparison have none; those of a rollback are the ones that have
+/// failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<I> {
     Apply { kind: ApplyKind, inputs: I },
     Remove,
     Rollback { inputs: I },
     UninstallFailed,
+    Compare,
+    Test { inputs: I },
 }
 
 impl<I> Operation<I> {
@@ -56,6 +78,8 @@ impl<I> Operation<I> {
             Self::Remove => OperationKind::Remove,
             Self::Rollback { .. } => OperationKind::Rollback,
             Self::UninstallFailed => OperationKind::UninstallFailed,
+            Self::Compare => OperationKind::Compare,
+            Self::Test { .. } => OperationKind::Test,
         }
     }
 
@@ -66,6 +90,8 @@ impl<I> Operation<I> {
             Self::Remove => Operation::Remove,
             Self::Rollback { inputs } => Operation::Rollback { inputs },
             Self::UninstallFailed => Operation::UninstallFailed,
+            Self::Compare => Operation::Compare,
+            Self::Test { inputs } => Operation::Test { inputs },
         }
     }
 
@@ -76,6 +102,8 @@ impl<I> Operation<I> {
             Self::Remove => Operation::Remove,
             Self::Rollback { inputs } => Operation::Rollback { inputs: f(inputs) },
             Self::UninstallFailed => Operation::UninstallFailed,
+            Self::Compare => Operation::Compare,
+            Self::Test { inputs } => Operation::Test { inputs: f(inputs) },
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Plans the next step for a release from its observed state.
 
+mod checks;
 mod observed;
 mod remediation;
 
@@ -10,8 +11,11 @@ use jiff::Timestamp;
 pub use self::observed::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, failure_key,
 };
-use self::remediation::Attempts;
-use super::{ApplyKind, Collision, Operation, OperationKind, Strategy};
+use self::{
+    checks::{plan_checks, plan_during_check},
+    remediation::Attempts,
+};
+use super::{ApplyKind, Collision, Operation, OperationKind, Strategy, TestNeed};
 use crate::{
     digest::InputDigest,
     failure::Failure,
@@ -147,11 +151,16 @@ pub fn plan(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
 fn plan_queued(observed: &Observed<'_>, queued: Operation<&InputDigest>, generation: Option<i64>) -> Plan {
     let is_current = match (queued, &observed.inputs) {
         (
-            Operation::Apply { inputs: queued, .. } | Operation::Rollback { inputs: queued },
+            Operation::Apply { inputs: queued, .. }
+            | Operation::Rollback { inputs: queued }
+            | Operation::Test { inputs: queued },
             InputState::Resolved(inputs),
         ) => queued == *inputs,
-        (Operation::Apply { .. } | Operation::Rollback { .. }, InputState::Unresolved) => false,
-        (Operation::Remove | Operation::UninstallFailed, _) => true,
+        (
+            Operation::Apply { .. } | Operation::Rollback { .. } | Operation::Test { .. },
+            InputState::Unresolved,
+        ) => false,
+        (Operation::Remove | Operation::UninstallFailed | Operation::Compare, _) => true,
     };
     match plan(&Observed { operation: None, ..observed.clone() }, generation) {
         Plan::Operate(kind) if kind == queued.kind() && is_current => Plan::Wait(Wait::Operating(kind)),
@@ -255,7 +264,10 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Some(newest) => plan_existing(observed, inputs, newest, &attempts),
         None => operate(ApplyKind::Install),
     };
+    let next = if next == Plan::NoOp { plan_checks(observed) } else { next };
     let wait = match next {
+        Plan::Operate(OperationKind::Compare) => return next,
+        Plan::Operate(OperationKind::Test) if observed.tests == TestNeed::Optional => return next,
         Plan::Adopt { .. } if held(observed).is_some() => held(observed).map(Plan::Wait),
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, Some(inputs)))
@@ -315,7 +327,11 @@ fn held(observed: &Observed<'_>) -> Option<Wait> {
 /// Plans while Chandler's own operation is running: waits for it, or cancels it if it waits for objects of outdated
 /// inputs. A user who fixes a wrong value must not have to wait for the timeout of the operation with the wrong value.
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
-    let wait = Plan::Wait(Wait::Operating(operation.operation.kind()));
+    let kind = operation.operation.kind();
+    let wait = Plan::Wait(Wait::Operating(kind));
+    if kind.is_check() {
+        return plan_during_check(observed, kind, generation);
+    }
     let (Operation::Apply { inputs: applied, .. } | Operation::Rollback { inputs: applied }) =
         operation.operation
     else {

@@ -1,18 +1,27 @@
 //! The conditions of a release object, derived from its plan.
 
+mod checks;
 mod health;
 mod policy;
 
-use chandler_api::reasons::{ReleaseReason, ReleaseVocabulary};
+use chandler_api::{
+    extensions::TestFailure,
+    reasons::{ReleaseReason, ReleaseVocabulary},
+};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 pub use self::health::keep_health_message;
 pub(crate) use self::health::unhealthy_object;
-use self::{health::health_condition, policy::policy_condition};
-use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, Wait};
+use self::{
+    checks::{drift_condition, test_condition},
+    health::health_condition,
+    policy::policy_condition,
+};
+use super::{ApplyKind, OperationKind, Plan, RemoveFinalizer, Step, TestReport, Wait};
 use crate::{
     conditions::{NewCondition, Status, ready_summary},
+    drift::DriftReport,
     failure::{Category, Failure},
     health::ReleaseHealth,
     policy::PolicyState,
@@ -22,6 +31,14 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub step: String,
+}
+
+/// What was found about a release that is deployed. `None` means that it is not checked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Checks<'a> {
+    pub health: Option<&'a ReleaseHealth>,
+    pub drift: Option<&'a DriftReport>,
+    pub test: Option<&'a TestReport>,
 }
 
 /// The conditions of a release object, `Ready` first.
@@ -37,16 +54,17 @@ const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 /// Returns the conditions to write, or `None` to keep the `old` ones.
 ///
 /// The conditions of paused objects are kept. So are those of an object that has some while the inventory of its cluster is
-/// loading, for example after a restart. `health` is `None` if it is not observed.
+/// loading, for example after a restart.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
     release: &str,
     progress: Option<&Progress>,
     old: &[Condition],
-    health: Option<&ReleaseHealth>,
+    checks: Checks<'_>,
     policy: &PolicyState,
 ) -> Option<Report> {
+    let plan = if is_in_background(plan, policy) { &Plan::NoOp } else { plan };
     if !old.is_empty() && *plan == Plan::Wait(Wait::InventoryLoading) {
         return None;
     }
@@ -63,13 +81,27 @@ pub fn report(
             message: cluster.message.clone(),
         }
     };
-    let health = health.and_then(|health| health_condition(plan, vocabulary, old, health));
+    let health = checks.health.and_then(|health| health_condition(plan, vocabulary, old, health));
     // Nothing is concluded from unknown health.
     let unhealthy = health.clone().filter(|health| health.status == Status::False);
     let parts: Vec<_> = [cluster, release].into_iter().chain(unhealthy).collect();
     let ready = ready_summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary));
     let own = [ready].into_iter().chain(parts.into_iter().take(2));
-    Some(Report { conditions: own.chain(health).chain(policy_condition(vocabulary, policy)).collect() })
+    let drift = checks.drift.and_then(|drift| drift_condition(vocabulary, old, drift));
+    let test = checks.test.map(|test| test_condition(vocabulary, test));
+    let policy = policy_condition(vocabulary, policy);
+    Some(Report { conditions: own.chain(health).chain(drift).chain(test).chain(policy).collect() })
+}
+
+/// Returns whether Ready does not depend on the end of the operation.
+fn is_in_background(plan: &Plan, policy: &PolicyState) -> bool {
+    match plan {
+        Plan::Operate(OperationKind::Compare) | Plan::Wait(Wait::Operating(OperationKind::Compare)) => true,
+        Plan::Operate(OperationKind::Test) | Plan::Wait(Wait::Operating(OperationKind::Test)) => {
+            policy.effective().test.is_none_or(|test| test.on_failure == TestFailure::Ignore)
+        }
+        _ => false,
+    }
 }
 
 fn cluster_condition(plan: &Plan, vocabulary: ReleaseVocabulary) -> NewCondition {
@@ -214,7 +246,9 @@ fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
 /// Returns the reason while an operation is running.
 fn reason_of(operation: OperationKind) -> ReleaseReason {
     match operation {
-        OperationKind::Apply(_) | OperationKind::Rollback => ReleaseReason::Pending,
+        OperationKind::Apply(_) | OperationKind::Rollback | OperationKind::Compare | OperationKind::Test => {
+            ReleaseReason::Pending
+        }
         OperationKind::Remove | OperationKind::UninstallFailed => ReleaseReason::Removing,
     }
 }
@@ -231,6 +265,8 @@ fn operating(kind: OperationKind, release: &str, step: Option<&str>) -> String {
         OperationKind::Remove => "removing",
         OperationKind::Rollback => "rolling back",
         OperationKind::UninstallFailed => "uninstalling",
+        OperationKind::Compare => "comparing the objects of",
+        OperationKind::Test => "testing",
     };
     match step {
         Some(step) => format!("{verb} release {release}: {step}"),

@@ -102,6 +102,12 @@ impl State {
             | ReleaseReason::Accepted
             | ReleaseReason::Healthy
             | ReleaseReason::HealthUnknown
+            | ReleaseReason::InSync
+            | ReleaseReason::Drifted
+            | ReleaseReason::DriftUnknown
+            | ReleaseReason::Succeeded
+            | ReleaseReason::Failed
+            | ReleaseReason::TestUnknown
             | ReleaseReason::Available
             | ReleaseReason::Ready => Self::Waiting,
         }
@@ -140,7 +146,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 35] = [
+    const TABLE: [(ReleaseReason, State); 41] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
@@ -167,6 +173,12 @@ mod tests {
         (ReleaseReason::Healthy, State::Waiting),
         (ReleaseReason::Unhealthy, State::Failed),
         (ReleaseReason::HealthUnknown, State::Waiting),
+        (ReleaseReason::InSync, State::Waiting),
+        (ReleaseReason::Drifted, State::Waiting),
+        (ReleaseReason::DriftUnknown, State::Waiting),
+        (ReleaseReason::Succeeded, State::Waiting),
+        (ReleaseReason::Failed, State::Waiting),
+        (ReleaseReason::TestUnknown, State::Waiting),
         (ReleaseReason::StillNeeded, State::Removing),
         (ReleaseReason::Preparing, State::Updating),
         (ReleaseReason::Pending, State::Updating),

@@ -23,8 +23,9 @@ pub struct DescribeResponse {
     /// an upgrade changes an immutable field.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", and "helm-records" if
-    /// the helm CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
+    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", and
+    /// "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
+    /// declare.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Number of running operations.
@@ -447,6 +448,107 @@ pub struct RollbackRequest {
     #[prost(bool, tag = "8")]
     pub recover: bool,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CompareRequest {
+    /// Identifies the operation in Cancel, logs and traces.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub target: ::core::option::Option<Target>,
+    #[prost(message, optional, tag = "3")]
+    pub release: ::core::option::Option<Release>,
+    /// Number of the newest revision.
+    #[prost(uint32, tag = "4")]
+    pub revision: u32,
+    /// The objects to compare, as in the revision's inventory. Empty means all of them.
+    #[prost(message, repeated, tag = "5")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
+    /// Apply the recorded objects that are missing or differ.
+    #[prost(bool, tag = "6")]
+    pub correct: bool,
+    #[prost(message, repeated, tag = "7")]
+    pub ignore: ::prost::alloc::vec::Vec<IgnoreRule>,
+    /// With IGNORE_FIELDS, fields that belong to other field managers are not compared. Otherwise they are.
+    #[prost(enumeration = "FieldConflicts", tag = "8")]
+    pub field_conflicts: i32,
+    /// Timeout of the operation. Defaults to 10 minutes.
+    #[prost(message, optional, tag = "9")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+}
+/// Fields that are not compared.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IgnoreRule {
+    /// Kind, name and namespace of the objects. Empty means any.
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// JSON pointers (RFC 6901). Each covers everything below it. The index of a list item is that on the cluster.
+    #[prost(string, repeated, tag = "4")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Result of Compare.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Comparison {
+    /// One for each requested object.
+    #[prost(message, repeated, tag = "1")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectComparison>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ObjectComparison {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "ComparisonOutcome", tag = "2")]
+    pub outcome: i32,
+    /// JSON pointers to the fields that differ or have been corrected, at most 20. Must not contain values.
+    #[prost(string, repeated, tag = "3")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why the object is UNKNOWN, IGNORED or not corrected. Human-readable, one line. Must not contain values or secrets.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TestRequest {
+    /// Identifies the operation in Cancel, logs and traces.
+    #[prost(string, tag = "1")]
+    pub operation_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub target: ::core::option::Option<Target>,
+    #[prost(message, optional, tag = "3")]
+    pub release: ::core::option::Option<Release>,
+    /// Number of the newest revision.
+    #[prost(uint32, tag = "4")]
+    pub revision: u32,
+    /// Timeout of all tests together. A test that has not ended then has failed. Defaults to 10 minutes.
+    #[prost(message, optional, tag = "5")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+    /// Return the last lines that a failed test has logged. Otherwise the tool reads no logs.
+    #[prost(bool, tag = "6")]
+    pub logs: bool,
+}
+/// Result of Test.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TestReport {
+    /// The tests that have run, in this order: those after a failed one do not run. Empty if the release has no tests.
+    #[prost(message, repeated, tag = "1")]
+    pub tests: ::prost::alloc::vec::Vec<TestResult>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TestResult {
+    /// Kind, namespace and name of the test, for example "Pod shop/web-test".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub passed: bool,
+    /// Why the test has failed. Human-readable, one line. Must not contain values or secrets.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// End of the log of a failed test, at most 2 KiB, without the values of the release. Only with `logs`.
+    #[prost(string, tag = "4")]
+    pub log_tail: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ObserveRequest {
     #[prost(message, optional, tag = "1")]
@@ -552,7 +654,7 @@ pub struct OperationResult {
     /// object, for example ".spec.replicas of Deployment shop/web". Must not contain values.
     #[prost(string, repeated, tag = "4")]
     pub ignored_fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(oneof = "operation_result::Outcome", tags = "1, 2")]
+    #[prost(oneof = "operation_result::Outcome", tags = "1, 2, 5, 6")]
     pub outcome: ::core::option::Option<operation_result::Outcome>,
 }
 /// Nested message and enum types in `OperationResult`.
@@ -565,6 +667,12 @@ pub mod operation_result {
         /// Result of Remove.
         #[prost(message, tag = "2")]
         Absent(super::ReleaseAbsent),
+        /// Result of Compare.
+        #[prost(message, tag = "5")]
+        Comparison(super::Comparison),
+        /// Result of Test.
+        #[prost(message, tag = "6")]
+        Tests(super::TestReport),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -822,6 +930,54 @@ impl ValuesReuse {
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
+pub enum ComparisonOutcome {
+    Unspecified = 0,
+    InSync = 1,
+    /// The object differs. With `correct`, the correction has failed.
+    Drifted = 2,
+    /// The object does not exist. With `correct`, the correction has failed.
+    Missing = 3,
+    /// The object differed or was missing, and has been corrected.
+    Corrected = 4,
+    /// The object could not be compared, for example because it belongs to another release, or because a webhook does not
+    /// support dry runs. It is not changed.
+    Unknown = 5,
+    /// The object is not compared, for example because it has the annotation "chandler.dev/drift: ignore" on the cluster or in
+    /// the package.
+    Ignored = 6,
+}
+impl ComparisonOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "COMPARISON_OUTCOME_UNSPECIFIED",
+            Self::InSync => "COMPARISON_OUTCOME_IN_SYNC",
+            Self::Drifted => "COMPARISON_OUTCOME_DRIFTED",
+            Self::Missing => "COMPARISON_OUTCOME_MISSING",
+            Self::Corrected => "COMPARISON_OUTCOME_CORRECTED",
+            Self::Unknown => "COMPARISON_OUTCOME_UNKNOWN",
+            Self::Ignored => "COMPARISON_OUTCOME_IGNORED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "COMPARISON_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "COMPARISON_OUTCOME_IN_SYNC" => Some(Self::InSync),
+            "COMPARISON_OUTCOME_DRIFTED" => Some(Self::Drifted),
+            "COMPARISON_OUTCOME_MISSING" => Some(Self::Missing),
+            "COMPARISON_OUTCOME_CORRECTED" => Some(Self::Corrected),
+            "COMPARISON_OUTCOME_UNKNOWN" => Some(Self::Unknown),
+            "COMPARISON_OUTCOME_IGNORED" => Some(Self::Ignored),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
 pub enum StepKind {
     Unspecified = 0,
     /// The tool has read the release's stored state.
@@ -834,6 +990,7 @@ pub enum StepKind {
     Hook = 5,
     Removing = 6,
     RollingBack = 7,
+    Comparing = 8,
 }
 impl StepKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -850,6 +1007,7 @@ impl StepKind {
             Self::Hook => "STEP_KIND_HOOK",
             Self::Removing => "STEP_KIND_REMOVING",
             Self::RollingBack => "STEP_KIND_ROLLING_BACK",
+            Self::Comparing => "STEP_KIND_COMPARING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -863,6 +1021,7 @@ impl StepKind {
             "STEP_KIND_HOOK" => Some(Self::Hook),
             "STEP_KIND_REMOVING" => Some(Self::Removing),
             "STEP_KIND_ROLLING_BACK" => Some(Self::RollingBack),
+            "STEP_KIND_COMPARING" => Some(Self::Comparing),
             _ => None,
         }
     }
@@ -1166,7 +1325,8 @@ pub mod package_tool_client {
         ///
         /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
         /// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
-        /// client: it did not fail, so it must not be rolled back.
+        /// client: it did not fail, so it must not be rolled back. A deployed revision with `rolled_back_digest` is rolled back only
+        /// if one of its tests has failed.
         ///
         /// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
         /// revision, but no CRDs and no objects that do not belong to the release.
@@ -1196,6 +1356,69 @@ pub mod package_tool_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Rollback"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Compares the objects of a release on the cluster with those that its newest revision records, and corrects those that
+        /// differ if requested. The last event of the stream is always a result or a failure. Only for tools with the capability
+        /// "compare".
+        ///
+        /// Fails with CONFLICT, and changes nothing, unless the newest revision is deployed and has the number `revision`. Creates
+        /// no revision and changes no record.
+        ///
+        /// An object differs if applying the recorded object would change it: fields that the revision does not set are not
+        /// compared. Nor are fields that were written through the subresources `scale` and `status`, and fields in `ignore`. A
+        /// correction leaves these fields as they are, and fails for an object that has changed since it was compared.
+        pub async fn compare(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CompareRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::OperationEvent>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.tool.v1.PackageTool/Compare",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Compare"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Runs the tests of a release and waits until they have ended. The last event of the stream is always a result, also if a
+        /// test has failed, or a failure. Only for tools with the capability "test".
+        ///
+        /// Fails with CONFLICT, and runs nothing, unless the newest revision is deployed and has the number `revision`. Creates no
+        /// revision.
+        pub async fn test(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TestRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::OperationEvent>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.tool.v1.PackageTool/Test",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Test"));
             self.inner.server_streaming(req, path, codec).await
         }
         /// Reads the state of a release.
@@ -1248,8 +1471,8 @@ pub mod package_tool_client {
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Remove"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
-        /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+        /// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
+        /// operation after the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
         /// but does not report when it has ended.
         pub async fn cancel(
             &mut self,

@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod followed;
 mod health_checks;
 mod left_out;
 mod notify;
@@ -20,7 +21,10 @@ use chandler_core::{
 };
 use jiff::Timestamp;
 
-use self::{absent::Absences, health_checks::CheckChanges, left_out::LeftOut, notify::must_notify};
+pub use self::followed::Fingerprints;
+use self::{
+    absent::Absences, followed::Followed, health_checks::CheckChanges, left_out::LeftOut, notify::must_notify,
+};
 use super::{
     kind::{ObjectKind, SharedKind, watched},
     object::{ObjectHead, ObjectKey, object_key},
@@ -35,6 +39,8 @@ pub const MAX_OBJECTS: usize = 20_000;
 pub struct Listed {
     pub objects: HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
     pub left_out: LeftOut,
+    /// The fingerprints of the objects, if they are needed.
+    pub fingerprints: Option<Fingerprints>,
     /// Which health checks the states result from.
     checks_version: u64,
 }
@@ -46,6 +52,8 @@ pub struct ReadObject {
     pub state: ObjectState,
     /// Which health checks the state results from.
     pub checks_version: u64,
+    /// `None` if it is not needed.
+    pub fingerprint: Option<u64>,
 }
 
 /// The states of the watched objects of a cluster. Functions that change them return the releases to notify.
@@ -64,6 +72,8 @@ pub struct States {
     /// Counts the changes of the health checks, and the kinds that are not watched any more: a list of one of them may not have
     /// ended yet when the kind is watched again.
     checks_version: u64,
+    /// The releases whose objects are compared with their packages.
+    followed: BTreeSet<ReleaseId>,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +87,7 @@ struct KindStates {
     /// restored from a backup: the next list shows them.
     is_outdated: bool,
     check_changes: CheckChanges,
+    followed: Followed,
 }
 
 /// How much is known of the objects of a kind.
@@ -124,19 +135,21 @@ impl States {
         let added = kinds.into_iter().filter(|kind| !uses(&before, kind));
         let lists_again = self.list_left_out(release, added.collect());
         self.remove_users(before);
-        self.select_kinds() || lists_again
+        let selects_others = self.select_kinds();
+        self.follow_kinds() || selects_others || lists_again
     }
 
     /// Forgets a release, and its objects. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
         self.forget_checks(release);
+        self.followed.remove(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         let changed = self.select_kinds();
         for states in self.kinds.values_mut() {
             states.leave_out(release);
         }
-        changed
+        self.follow_kinds() || changed
     }
 
     /// Takes in that a release begins to use kinds. Returns whether one of them has to be listed again, because objects of the
@@ -159,9 +172,10 @@ impl States {
         release.is_none_or(|release| self.releases.contains_key(release))
     }
 
-    /// Returns whether the last list of a kind has left out objects that a release asks for, or shows outdated states.
+    /// Returns whether the last list of a kind has left out objects that a release asks for, shows outdated states, or was read
+    /// without the fingerprints that a release asks for.
     pub fn is_outdated(&self, kind: &ObjectKind) -> bool {
-        self.kinds.get(kind).is_some_and(|states| states.is_outdated)
+        self.kinds.get(kind).is_some_and(KindStates::must_list)
     }
 
     /// Returns the kinds to watch, and those among them whose watch has to begin again, with a list. Returns the latter once.
@@ -271,7 +285,12 @@ impl States {
         }
         states.objects.shrink_to_fit();
         states.check_changes.listed(read);
-        if is_first { self.complete_users(kind) } else { self.affected(kind, changed) }
+        let followers = match listed.fingerprints {
+            Some(fingerprints) => self.listed_fingerprints(kind, fingerprints),
+            None => Vec::new(),
+        };
+        let releases = if is_first { self.complete_users(kind) } else { self.affected(kind, changed) };
+        union(releases, followers)
     }
 
     /// Takes in that a list has failed. The last known states stay valid.
@@ -288,8 +307,13 @@ impl States {
         match self.kinds.get_mut(kind) {
             Some(states) if states.progress != Progress::NotServed => {
                 let check_changes = std::mem::take(&mut states.check_changes);
-                *states =
-                    KindStates { progress: Progress::NotServed, check_changes, ..KindStates::default() };
+                let followed = std::mem::take(&mut states.followed).unlisted();
+                *states = KindStates {
+                    progress: Progress::NotServed,
+                    check_changes,
+                    followed,
+                    ..KindStates::default()
+                };
             }
             _ => return Vec::new(),
         }
@@ -304,7 +328,7 @@ impl States {
         is_managed: bool,
         now: Timestamp,
     ) -> Vec<ReleaseId> {
-        let ReadObject { head, state, checks_version } = object;
+        let ReadObject { head, state, checks_version, fingerprint } = object;
         let is_kept = is_managed || self.knows(head.release.as_ref());
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
         if !is_kept {
@@ -315,19 +339,24 @@ impl States {
         if last.is_none() && states.objects.len() >= MAX_OBJECTS {
             return Vec::new();
         }
+        let is_new = fingerprint.is_some_and(|number| states.followed.changed(&head.key, number));
+        let followers = if is_new { self.followers(kind, head.release.as_ref()) } else { Vec::new() };
         let release = share(&self.releases, head.release);
+        let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
         let was_outdated = states.is_outdated;
         let must_notify = states.store(head.key, (state, checks_version), release.clone(), last, now);
         if states.is_outdated && !was_outdated {
             let kind = self.share(kind.clone());
             self.to_list_again.insert(kind);
         }
-        if must_notify { self.affected(kind, vec![release]) } else { Vec::new() }
+        let releases = if must_notify { self.affected(kind, vec![release]) } else { Vec::new() };
+        union(releases, followers)
     }
 
     /// Takes in that an object was deleted, or is not selected any more.
     pub fn deleted(&mut self, kind: &ObjectKind, head: &ObjectHead, now: Timestamp) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
+        states.followed.vanished(&head.key);
         let Some(Entry { observation, release, .. }) = states.objects.remove(&head.key) else {
             return Vec::new();
         };
@@ -381,10 +410,22 @@ impl KindStates {
     /// Removes the objects of a release.
     fn leave_out(&mut self, release: &ReleaseId) {
         let before = self.objects.len();
-        self.objects.retain(|_, entry| entry.release.as_deref() != Some(release));
+        let followed = &mut self.followed;
+        self.objects.retain(|key, entry| {
+            let is_kept = entry.release.as_deref() != Some(release);
+            if !is_kept {
+                followed.vanished(key);
+            }
+            is_kept
+        });
         if self.objects.len() < before {
             self.left_out.extend([release.clone()]);
         }
+    }
+
+    /// Returns whether the last list does not show all that releases ask for.
+    fn must_list(&self) -> bool {
+        self.is_outdated || matches!(self.followed, Followed::Listing)
     }
 
     /// Stores the state of an object, which results from this version of the health checks. Returns whether its release has to
@@ -416,6 +457,14 @@ fn share(
 ) -> Option<Arc<ReleaseId>> {
     let release = release?;
     Some(known.get_key_value(&release).map_or_else(|| Arc::new(release), |(known, _)| known.clone()))
+}
+
+/// Returns all releases, each once.
+fn union(releases: Vec<ReleaseId>, others: Vec<ReleaseId>) -> Vec<ReleaseId> {
+    if others.is_empty() {
+        return releases;
+    }
+    releases.into_iter().chain(others).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn uses(kinds: &[SharedKind], kind: &ObjectKind) -> bool {

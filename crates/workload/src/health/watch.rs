@@ -14,6 +14,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     HealthWatches, LIST_AGAIN_PAUSE, ManagedReleases,
     error::{Next, WatchError},
+    fingerprint::fingerprint,
     kind::SharedKind,
     object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
@@ -108,7 +109,7 @@ impl KindWatch {
                 None => self.list().await?,
             };
             drop(permit);
-            // Releases may have begun to use the kind, or got other health checks, since the list has begun.
+            // Releases may have begun to use or to follow the kind, or got other health checks, since the list has begun.
             if self.watches.states().is_outdated(&self.kind) {
                 return Ok(None);
             }
@@ -136,7 +137,7 @@ impl KindWatch {
         let is_definition = kind.kind == "CustomResourceDefinition";
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
         let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
-        let mut listed = self.watches.states().begin_list();
+        let mut listed = self.watches.states().begin_list(kind);
         loop {
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -158,9 +159,13 @@ impl KindWatch {
             if listed.objects.len() >= MAX_OBJECTS {
                 return;
             }
-            if let Ok(ReadObject { head, state, .. }) = self.read(item) {
+            let object = self.read(item, listed.fingerprints.is_some());
+            if let Ok(ReadObject { head, state, fingerprint, .. }) = object {
                 let is_known = self.watches.states().knows(head.release.as_ref());
                 if is_known || self.is_managed(head.release.as_ref()) {
+                    if let Some(fingerprints) = &mut listed.fingerprints {
+                        fingerprints.extend(fingerprint.map(|number| (head.key.clone(), number)));
+                    }
                     listed.objects.insert(head.key, (head.release, state));
                 } else {
                     listed.left_out.extend(head.release);
@@ -170,9 +175,11 @@ impl KindWatch {
         }
     }
 
-    /// Reads an object and its state, which results from the health check of its release if there is one for the kind.
-    fn read(&self, object: &RawValue) -> Result<ReadObject, WatchError> {
+    /// Reads an object and its state, which results from the health check of its release if there is one for the kind. Its
+    /// fingerprint is computed only if it is needed.
+    fn read(&self, object: &RawValue, needs_fingerprint: bool) -> Result<ReadObject, WatchError> {
         let (head, state) = read_object(&self.kind, object)?;
+        let fingerprint = needs_fingerprint.then(|| fingerprint(&self.kind, object).ok()).flatten();
         let states = self.watches.states();
         let (check, checks_version) =
             (states.check(&self.kind, head.release.as_ref()), states.checks_version());
@@ -184,7 +191,7 @@ impl KindWatch {
             }
             None => state,
         };
-        Ok(ReadObject { head, state, checks_version })
+        Ok(ReadObject { head, state, checks_version, fingerprint })
     }
 
     /// Returns whether Chandler manages a release, although it may not be known yet.
@@ -226,7 +233,8 @@ impl KindWatch {
         // What cannot be read is left out, so that one such object does not stop the watch.
         match event.change {
             Change::Added | Change::Modified => {
-                let Ok(object) = self.read(event.object) else { return Ok(()) };
+                let is_followed = self.watches.states().is_followed(&self.kind);
+                let Ok(object) = self.read(event.object, is_followed) else { return Ok(()) };
                 let is_managed = self.is_managed(object.head.release.as_ref());
                 let position = self.position_of(&object.head);
                 self.watches.update(|states, now| {

@@ -40,7 +40,7 @@ type client struct {
 	leftovers kube.ResourceList
 
 	mu sync.Mutex
-	// verb is the action that hooks belong to: install, upgrade, rollback or delete.
+	// verb is the action that hooks belong to: install, upgrade, rollback, delete or test.
 	verb string
 	// actions is the number of started Helm actions. The second one starts the rollback after a failure.
 	actions int
@@ -279,6 +279,7 @@ const (
 	verbUpgrade  = "upgrade"
 	verbRollback = "rollback"
 	verbDelete   = "delete"
+	verbTest     = "test"
 )
 
 // startAction resets the client for an action.

@@ -39,6 +39,9 @@ func hookEvent(info *resource.Info, verb string, applied bool) string {
 	if annotation == "" {
 		return ""
 	}
+	if verb == verbTest {
+		return verbTest
+	}
 	running, other := "pre-"+verb, "post-"+verb
 	if applied {
 		running, other = other, running

@@ -142,6 +142,8 @@ func planDeployed(spec RollbackSpec, last *rspb.Release) (rollbackPlan, error) {
 	switch {
 	case isMarked && (spec.RolledBackDigest != "" || isRestored):
 		return rollbackPlan{unchanged: true}, nil
+	case spec.RolledBackDigest != "" && spec.RolledBackDigest == inputs && testsFailed(last):
+		return rollbackPlan{}, nil
 	case spec.RolledBackDigest != "" && spec.RolledBackDigest == inputs:
 		return rollbackPlan{}, failure.New(failure.Conflict,
 			"revision %d is deployed with the inputs that are to be rolled back: they did not fail", last.Version)
@@ -155,6 +157,13 @@ func planDeployed(spec RollbackSpec, last *rspb.Release) (rollbackPlan, error) {
 			"revision %d is deployed with other inputs than those that are to be rolled back", last.Version)
 	}
 	return rollbackPlan{}, nil
+}
+
+// testsFailed reports whether the last run of a test of the revision has failed, which its record contains.
+func testsFailed(revision *rspb.Release) bool {
+	return slices.ContainsFunc(testHooks(revision.Hooks), func(test *rspb.Hook) bool {
+		return test.LastRun.Phase == rspb.HookPhaseFailed
+	})
 }
 
 // rollbackTarget returns the revision to restore. The earlier revisions are sorted newest first.

@@ -41,6 +41,14 @@ func revision(version int, status rcommon.Status, inputs, rolledBack string) *rs
 	}
 }
 
+// tested returns the revision after a test of it has ended.
+func tested(phase rspb.HookPhase, release *rspb.Release) *rspb.Release {
+	release.Hooks = []*rspb.Hook{{
+		Name: "test", Events: []rspb.HookEvent{rspb.HookTest}, LastRun: rspb.HookExecution{Phase: phase},
+	}}
+	return release
+}
+
 func dated(age time.Duration, release *rspb.Release) *rspb.Release {
 	release.Info.LastDeployed = time.Now().Add(-age)
 	return release
@@ -90,6 +98,8 @@ func TestPlanRollback(t *testing.T) {
 		"failed before a revision":     {plain, list{revision(2, deployed, "old", ""), revision(1, superseded, "older", "")}, 0, rollbackPlan{markOnly: true}, false},
 		"another one failed later":     {plain, list{revision(3, deployed, "old", "older"), revision(1, superseded, "old", "")}, 0, rollbackPlan{markOnly: true}, false},
 		"succeeded meanwhile":          {plain, list{revision(2, deployed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"tests have failed":            {plain, list{tested(rspb.HookPhaseFailed, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
+		"tests have succeeded":         {plain, list{tested(rspb.HookPhaseSucceeded, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
 		"deployed by another client":   {plain, list{revision(3, deployed, "", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
 		"deployed with other inputs":   {plain, list{revision(3, deployed, "other", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
 		"newest with these inputs":     {plain, list{revision(4, failed, "new", ""), revision(3, superseded, "", ""), revision(2, superseded, "old", ""), revision(1, superseded, "old", "")}, 2, rollbackPlan{}, false},

@@ -18,7 +18,7 @@ import (
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// call describes one Apply, Rollback, Remove or Observe.
+// call describes one Apply, Rollback, Compare, Test, Remove or Observe.
 type call struct {
 	kind     string
 	id       string
@@ -40,7 +40,10 @@ type outcome struct {
 	unchanged bool
 	// ignoredFields are the fields that Apply or Rollback left to other field managers.
 	ignoredFields []string
-	err           error
+	// comparison is the result of Compare, and tests that of Test.
+	comparison *toolv1.Comparison
+	tests      *toolv1.TestReport
+	err        error
 	// stateAfterFailure is the state of the release after a failure, if known.
 	stateAfterFailure *toolv1.ReleaseState
 	// secrets are the strings in the values, which are redacted in messages.
@@ -208,7 +211,11 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		}
 		return outcome{err: err, stateAfterFailure: state}
 	}
-	if call.kind != "observe" {
+	switch call.kind {
+	case "observe":
+	case "compare", "test":
+		log.Debug(call.kind+" succeeded", "took", took.String())
+	default:
 		log.Info(call.kind+" succeeded", "revision", state.GetRevision(), "took", took.String())
 	}
 	return outcome{state: state}
@@ -252,9 +259,14 @@ func (o outcome) event() *toolv1.OperationEvent {
 		return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Failure{Failure: reported}}
 	}
 	result := &toolv1.OperationResult{Unchanged: o.unchanged, IgnoredFields: o.ignoredFields}
-	if o.state != nil {
+	switch {
+	case o.comparison != nil:
+		result.Outcome = &toolv1.OperationResult_Comparison{Comparison: o.comparison}
+	case o.tests != nil:
+		result.Outcome = &toolv1.OperationResult_Tests{Tests: o.tests}
+	case o.state != nil:
 		result.Outcome = &toolv1.OperationResult_State{State: o.state}
-	} else {
+	default:
 		result.Outcome = &toolv1.OperationResult_Absent{Absent: &toolv1.ReleaseAbsent{}}
 	}
 	return &toolv1.OperationEvent{Event: &toolv1.OperationEvent_Result{Result: result}}

@@ -5,7 +5,9 @@ use chandler_core::{
     digest::InputDigest,
     failure::{Category, Failure},
     inventory::{Expectation, RevisionState},
-    release::{ApplyKind, Desired, ReleaseKind, failure_key, record_failure, retry_requested_at},
+    release::{
+        ApplyKind, Desired, OperationKind, ReleaseKind, failure_key, record_failure, retry_requested_at,
+    },
 };
 use chandler_tool::{Applied, ReleaseDetails};
 use jiff::Timestamp;
@@ -25,6 +27,8 @@ where
             Ok(Done::Unchanged(details)) => self.take_applied(&details),
             Ok(Done::Applied(kind, Applied { details, ignored_fields, .. })) => {
                 self.take_applied(&details);
+                // A release that was removed meanwhile counts its revisions again.
+                self.status.tested.take_if(|tested| tested.revision >= details.revision);
                 let (reason, note) = applied(kind, desired, &details);
                 self.context.events.normal(&*self.object, reason, &note);
                 self.publish_ignored(desired, &ignored_fields);
@@ -42,6 +46,12 @@ where
                 self.publish_ignored(desired, &applied.ignored_fields);
             }
             Ok(Done::Uninstalled) => self.take_uninstalled(desired),
+            Ok(Done::Compared { comparison, results }) => {
+                self.take_compared(desired, comparison, &results);
+            }
+            Ok(Done::Tested { revision, tests }) => {
+                self.take_tested(desired, outcome.key, revision, &tests);
+            }
             Err(error) => {
                 if let Some(details) = &error.state {
                     self.expect(details.seen());
@@ -55,8 +65,13 @@ where
                         .to(&desired.cluster, uid.as_deref(), outcome.tool)
                         .list_again();
                 }
-                if !outcome.canceled {
-                    self.note_failure(desired, outcome.key, &error.failure);
+                match (outcome.kind, outcome.check) {
+                    _ if outcome.canceled => {}
+                    (OperationKind::Compare, Some(check)) => {
+                        self.take_failed_comparison(&check, error.failure);
+                    }
+                    (OperationKind::Test, _) => self.take_untested(desired, outcome.key, &error.failure),
+                    _ => self.note_failure(desired, outcome.key, &error.failure),
                 }
             }
         }
@@ -67,6 +82,7 @@ where
         self.expect(details.seen());
         self.status.last_failure = None;
         self.state.differs = None;
+        self.note_changed_objects();
     }
 
     /// Takes in a rollback. The failure before it is kept: it says why, and that it is not tried again.
@@ -74,6 +90,7 @@ where
         self.take_details(details);
         self.expect(RevisionState { rolled_back: Some(failed), ..details.seen() });
         self.state.differs = None;
+        self.note_changed_objects();
         let note = format!(
             "Rolled release {} back to {} {} with revision {} on cluster {}{}",
             desired.release,
@@ -147,6 +164,14 @@ where
     }
 
     pub(super) fn note_failure(&mut self, desired: &Desired, key: String, failure: &Failure) {
+        if self.remember_failure(key, failure) {
+            let note = desired.failure_note(failure);
+            self.context.events.warning(&*self.object, failure.category.as_str(), &note);
+        }
+    }
+
+    /// Remembers a failure. Returns whether it is a new one.
+    pub(super) fn remember_failure(&mut self, key: String, failure: &Failure) -> bool {
         self.context.metrics.failed(status::kind::<R>(), failure.category);
         let last = self.status.last_failure.as_ref();
         let is_known = last.is_some_and(|last| last.input == key && last.message == failure.message);
@@ -154,10 +179,7 @@ where
         let record = record_failure(last, key, failure, retry_at, Timestamp::now());
         self.status.last_failure = Some(record);
         self.now = Timestamp::now();
-        if !is_known {
-            let note = desired.failure_note(failure);
-            self.context.events.warning(&*self.object, failure.category.as_str(), &note);
-        }
+        !is_known
     }
 }
 

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use chandler_api::{
     reasons::ReleaseReason,
-    status::{HEALTHY, POLICY_ACCEPTED},
+    status::{DRIFTED, HEALTHY, POLICY_ACCEPTED, TESTED},
 };
 use chandler_core::{
     conditions::{self, NewCondition, Status},
     failure::{Category, Failure},
-    health::ReleaseHealth,
     release::{
-        ANOTHER_NAME, Collision, Desired, OperationPhase, Plan, ReleaseKind, keep_health_message, report,
+        ANOTHER_NAME, Checks, Collision, Desired, OperationPhase, Plan, ReleaseKind, keep_health_message,
+        report,
     },
 };
 use jiff::Timestamp;
@@ -58,7 +58,7 @@ where
         &mut self,
         desired: &Desired,
         decision: &Plan,
-        health: Option<&ReleaseHealth>,
+        checks: Checks<'_>,
     ) -> Option<Timestamp> {
         let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
@@ -69,12 +69,12 @@ where
         let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
         let (old, policy) = (&self.status.conditions, &self.placement.policy);
-        let report = report(decision, R::VOCABULARY, &name, progress, old, health, policy);
+        let report = report(decision, R::VOCABULARY, &name, progress, old, checks, policy);
         let mut wanted = report?.conditions;
         let changed_at = &mut self.state.health_message_changed_at;
         let again_at = keep_health_message(old, &mut wanted, changed_at, self.now);
         if let Collision::Contested { by } = self.collision(desired) {
-            let others = [HEALTHY, POLICY_ACCEPTED];
+            let others = [HEALTHY, DRIFTED, TESTED, POLICY_ACCEPTED];
             for condition in wanted
                 .iter_mut()
                 .filter(|condition| condition.message.is_empty() && !others.contains(&condition.type_))

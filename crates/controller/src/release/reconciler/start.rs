@@ -30,7 +30,15 @@ where
     fn operation(&self, kind: OperationKind, inputs: Option<Inputs>) -> Option<Start> {
         let generation = self.object.meta().generation;
         let failed_at = self.status.last_failure.as_ref().map(|last| last.at.0);
-        let start = |operation, key| Start { operation, key, restored: None, failed_at };
+        let start = |operation, key| Start {
+            operation,
+            key,
+            restored: None,
+            failed_at,
+            comparison: None,
+            revision: None,
+            logs: false,
+        };
         match kind {
             OperationKind::Remove => Some(start(Operation::Remove, failure_key::remove())),
             OperationKind::Apply(kind) => {
@@ -49,6 +57,16 @@ where
                 let restored = Restored { revision: target.revision, inputs: target.mark.clone()?.digest };
                 let operation = Operation::Rollback { inputs };
                 Some(Start { restored: Some(restored), ..start(operation, key) })
+            }
+            OperationKind::Compare => {
+                let comparison = Some(self.drift.due.clone()?);
+                Some(Start { comparison, ..start(Operation::Compare, failure_key::compare()) })
+            }
+            OperationKind::Test => {
+                let (inputs, policy) = (inputs?, self.placement.policy.effective().test?);
+                let key = failure_key::apply(generation, &inputs.digest);
+                let (revision, logs) = (Some(self.status.revision?), policy.logs);
+                Some(Start { revision, logs, ..start(Operation::Test { inputs }, key) })
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chandler_api::extensions::OnFailure;
+use chandler_api::extensions::{DriftMode, OnFailure};
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
@@ -16,8 +16,10 @@ use kube::core::NamespaceResourceScope;
 use super::{Reconciler, package_format};
 use crate::clusters::ClusterFacts;
 
-/// The capability of a tool that can roll back.
+/// Capabilities of tools.
 const ROLLBACK: &str = "rollback";
+const COMPARE: &str = "compare";
+const TEST: &str = "test";
 
 /// The cluster as a reconcile sees it.
 pub(super) struct View {
@@ -27,6 +29,10 @@ pub(super) struct View {
     pub inventory: InventoryView,
     /// Whether a rollback is possible, if the policy wants one.
     pub can_roll_back: bool,
+    /// Whether the tool can compare objects. Only known if the policy wants it.
+    pub can_compare: bool,
+    /// Whether the tool can run tests. Only known if the policy wants it.
+    pub can_test: bool,
 }
 
 impl View {
@@ -47,24 +53,42 @@ where
         let facts = self.context.clusters.facts(&desired.cluster);
         let reachable = facts.state == ClusterState::Available
             || desired.remove_with_cluster && facts.waits_for_removals(self.now);
+        let unconnected = |facts, inventory| View {
+            facts,
+            connected: None,
+            inventory,
+            can_roll_back: false,
+            can_compare: true,
+            can_test: true,
+        };
         if !reachable {
-            let inventory = InventoryView::Loading;
-            return View { facts, connected: None, inventory, can_roll_back: false };
+            return unconnected(facts, InventoryView::Loading);
         }
         match self.connect(desired, facts.uid.as_deref()).await {
-            Ok((tool, connection)) => {
-                let inventory = connection.inventory();
-                let can_roll_back = self.can_roll_back(&tool).await;
-                View { facts, connected: Some((tool, connection)), inventory, can_roll_back }
-            }
-            Err(failure) => {
-                let inventory = InventoryView::Unavailable(failure);
-                View { facts, connected: None, inventory, can_roll_back: false }
-            }
+            Ok((tool, connection)) => View {
+                facts,
+                inventory: connection.inventory(),
+                can_roll_back: self.can_roll_back(&tool).await,
+                can_compare: self.can_compare(&tool).await,
+                can_test: self.can_test(&tool).await,
+                connected: Some((tool, connection)),
+            },
+            Err(failure) => unconnected(facts, InventoryView::Unavailable(failure)),
         }
     }
 
-    /// Returns whether the policy rolls back and the tool can do it. A tool that does not answer may be able to.
+    /// Returns whether the tool can compare objects, if the policy wants it.
+    async fn can_compare(&self, tool: &PackageTool) -> bool {
+        let is_wanted = self.placement.policy.effective().drift.mode != DriftMode::Ignore;
+        !is_wanted || has_capability(tool, COMPARE).await
+    }
+
+    /// Returns whether the tool can run tests, if the policy wants it.
+    async fn can_test(&self, tool: &PackageTool) -> bool {
+        self.placement.policy.effective().test.is_none() || has_capability(tool, TEST).await
+    }
+
+    /// Returns whether the policy rolls back and the tool can do it.
     async fn can_roll_back(&self, tool: &PackageTool) -> bool {
         let remediation = self.placement.policy.effective().remediation;
         if remediation.is_none_or(|remediation| remediation.on_failure != OnFailure::Rollback)
@@ -72,8 +96,7 @@ where
         {
             return false;
         }
-        let description = tool.description().await;
-        description.map_or(true, |description| description.capabilities.iter().any(|one| one == ROLLBACK))
+        has_capability(tool, ROLLBACK).await
     }
 
     /// Returns the tool of the release and the connection that watches its records.
@@ -102,6 +125,12 @@ where
         };
         chosen.ok_or_else(|| Failure::new(Category::Internal, "there is no package tool"))
     }
+}
+
+/// Returns whether a tool has a capability. One that does not answer may have it.
+async fn has_capability(tool: &PackageTool, capability: &str) -> bool {
+    let description = tool.description().await;
+    description.map_or(true, |description| description.capabilities.iter().any(|one| one == capability))
 }
 
 /// Returns what the inventory of a tool shows about a release.

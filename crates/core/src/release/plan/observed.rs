@@ -5,7 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
-use super::super::{Collision, Operation, Strategy};
+use super::super::{Collision, Operation, Strategy, TestNeed};
 use crate::{digest::InputDigest, failure::Failure, inventory::RevisionState};
 
 /// The observed state of a release: everything that [`plan`](super::plan) depends on.
@@ -60,6 +60,11 @@ pub struct Observed<'a> {
     /// The revision that a rollback would restore, if there is one and the tool can: see
     /// [`rollback_target`](crate::inventory::ReleaseInventory::rollback_target).
     pub rollback_to: Option<u32>,
+    /// Whether objects of the release have to be compared with their package: see
+    /// [`DriftState::next`](crate::drift::DriftState::next).
+    pub compare: bool,
+    /// Whether the tests of the newest revision have to run, or have failed.
+    pub tests: TestNeed,
     /// Whether the tool has confirmed that the release does not exist. The inventory may lag behind an operation.
     pub absence_confirmed: bool,
     pub failure: Option<&'a PastFailure>,
@@ -170,6 +175,11 @@ pub mod failure_key {
     /// Removing the release after applying these inputs has failed.
     pub fn uninstall_failed(generation: Option<i64>, inputs: &InputDigest) -> String {
         format!("uninstall-failed-{}", apply(generation, inputs))
+    }
+
+    /// Comparing objects with their package. The failure says nothing about the release, so it is not recorded with it.
+    pub fn compare() -> String {
+        "compare".to_owned()
     }
 
     /// Returns whether the key is one of [`apply`].

@@ -2,7 +2,7 @@
 
 use chandler_api::extensions::OnFailure;
 
-use super::{Observed, OperationKind, PastFailure, Plan, Step, Wait, backed_off, failure_key};
+use super::{Observed, OperationKind, PastFailure, Plan, Step, TestNeed, Wait, backed_off, failure_key};
 use crate::{
     digest::InputDigest,
     inventory::{ReleaseStatus, RevisionState},
@@ -29,7 +29,7 @@ impl<'a> Attempts<'a> {
     /// Returns what to do instead of another attempt, if the policy allows no more.
     pub fn remediate(&self, newest: Option<&RevisionState>) -> Option<Plan> {
         let past = self.exhausted()?;
-        let is_deployed = newest.is_some_and(|newest| newest.status == ReleaseStatus::Deployed);
+        let is_deployed = newest.is_some_and(|newest| self.is_deployed(newest));
         // A rollback that has failed, or was interrupted, is tried again.
         if is_deployed && newest.is_some_and(|newest| newest.rolled_back.as_ref() == Some(self.inputs)) {
             return Some(self.rolled_back());
@@ -92,8 +92,15 @@ impl<'a> Attempts<'a> {
     fn have_broken(&self, newest: &RevisionState) -> bool {
         let is_attempt = newest.mark.as_ref().is_some_and(|mark| mark.digest == *self.inputs);
         let is_rollback = newest.mark.is_some() && newest.rolled_back.as_ref() == Some(self.inputs);
-        !matches!(newest.status, ReleaseStatus::Deployed | ReleaseStatus::Uninstalled)
+        !self.is_deployed(newest)
+            && newest.status != ReleaseStatus::Uninstalled
             && (is_attempt || is_rollback)
+    }
+
+    /// Returns whether the newest revision is deployed, and not one whose tests have failed.
+    fn is_deployed(&self, newest: &RevisionState) -> bool {
+        let is_tested = newest.mark.as_ref().is_some_and(|mark| mark.digest == *self.inputs);
+        newest.status == ReleaseStatus::Deployed && !(is_tested && self.observed.tests == TestNeed::Failed)
     }
 
     /// Returns the last failure if the policy allows no more attempts.

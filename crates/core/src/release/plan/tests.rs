@@ -1,3 +1,4 @@
+mod checks;
 mod policy;
 
 use super::*;
@@ -51,6 +52,8 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         described: Some(4),
         differs: None,
         rollback_to: None,
+        compare: false,
+        tests: TestNeed::None,
         absence_confirmed: true,
         failure: None,
         now: at(1_010),

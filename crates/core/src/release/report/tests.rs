@@ -13,7 +13,8 @@ fn reported(
     health: Option<&ReleaseHealth>,
     policy: &PolicyState,
 ) -> Option<Report> {
-    report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, old, health, policy)
+    let checks = Checks { health, ..Checks::default() };
+    report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, old, checks, policy)
 }
 
 fn conditions(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {

@@ -1,10 +1,10 @@
 //! The methods of the contract.
 
 use chandler_tool::generated::tool::{
-    ApplyRequest, CancelRequest, CancelResponse, CanonicalizeRequest, CanonicalizeResponse, DescribeRequest,
-    DescribeResponse, InspectRequest, InspectResponse, ObserveRequest, ObserveResponse, OperationEvent,
-    OperationResult, ReleaseAbsent, RemoveRequest, RollbackRequest, canonicalize_response, inspect_response,
-    observe_response,
+    ApplyRequest, CancelRequest, CancelResponse, CanonicalizeRequest, CanonicalizeResponse, CompareRequest,
+    DescribeRequest, DescribeResponse, InspectRequest, InspectResponse, ObserveRequest, ObserveResponse,
+    OperationEvent, OperationResult, ReleaseAbsent, RemoveRequest, RollbackRequest, TestRequest,
+    canonicalize_response, inspect_response, observe_response,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -101,6 +101,18 @@ impl PackageTool for Service {
 
     async fn rollback(&self, _: Request<RollbackRequest>) -> Result<Response<Events>, Status> {
         Err(Status::unimplemented("the tool does not declare the capability rollback"))
+    }
+
+    type CompareStream = Events;
+
+    async fn compare(&self, _: Request<CompareRequest>) -> Result<Response<Events>, Status> {
+        Err(Status::unimplemented("the tool does not declare the capability compare"))
+    }
+
+    type TestStream = Events;
+
+    async fn test(&self, _: Request<TestRequest>) -> Result<Response<Events>, Status> {
+        Err(Status::unimplemented("the tool does not declare the capability test"))
     }
 
     async fn observe(&self, request: Request<ObserveRequest>) -> Result<Response<ObserveResponse>, Status> {

@@ -15,6 +15,7 @@ async fn the_fields_of_a_policy_are_validated() {
     let on = |kind: &str, name: &str| json!({"kind": kind, "name": name});
     let depends_on = |all: Vec<Value>| json!({"dependsOn": all});
     let many = |count: usize| (0..count).map(|number| on("HelmChartProxy", &format!("p{number}"))).collect();
+    let ignore = |rule: Value| json!({"drift": {"mode": "Report", "ignore": [rule]}});
     let unsupported = Some("Unsupported value");
     let rows = [
         (json!({}), None),
@@ -39,6 +40,19 @@ async fn the_fields_of_a_policy_are_validated() {
         (depends_on(vec![json!({"kind": "HelmChartProxy"})]), Some("spec.dependsOn[0].name: Required value")),
         (depends_on(many(32)), None),
         (depends_on(many(33)), Some("must have at most 32 items")),
+        (json!({"drift": {}, "test": {}}), None),
+        (json!({"drift": {"mode": "Revert"}}), unsupported),
+        (ignore(json!({"paths": ["/spec/replicas", "/metadata/annotations/a~1b"]})), None),
+        (ignore(json!({"target": {"kind": "Deployment", "name": "web"}, "paths": ["/spec/replicas"]})), None),
+        (
+            ignore(json!({"target": {"kind": "Deployment"}})),
+            Some("spec.drift.ignore[0].paths: Required value"),
+        ),
+        (ignore(json!({"paths": []})), Some("should have at least 1 items")),
+        (ignore(json!({"paths": ["spec.replicas"]})), Some("spec.drift.ignore[0].paths[0]")),
+        (ignore(json!({"paths": ["/"]})), Some("spec.drift.ignore[0].paths[0]")),
+        (json!({"test": {"run": false, "onFailure": "Ignore", "logs": true}}), None),
+        (json!({"test": {"onFailure": "Keep"}}), unsupported),
     ];
     let server = Server::shared().await;
     for (fields, error) in rows {
@@ -52,8 +66,11 @@ async fn only_the_parts_of_a_policy_have_defaults() {
     let rows = [
         (json!({}), json!({})),
         (
-            json!({"remediation": {}, "health": {}}),
-            json!({"remediation": {"retries": 3, "onFailure": "Keep"}, "health": {"enabled": true}}),
+            json!({"remediation": {}, "health": {}, "drift": {}, "test": {}}),
+            json!({
+                "remediation": {"retries": 3, "onFailure": "Keep"}, "health": {"enabled": true},
+                "drift": {"mode": "Ignore"}, "test": {"run": true, "onFailure": "Fail"},
+            }),
         ),
     ];
     for (written, expected) in rows {

@@ -8,7 +8,7 @@ use chandler_core::{
     identity::ReleaseId,
 };
 
-use super::{Listed, States};
+use super::{Fingerprints, Listed, States};
 use crate::health::kind::ObjectKind;
 
 /// The versions at which the health checks for the objects of a kind have changed. What was read at an older version may result
@@ -104,8 +104,9 @@ impl States {
         self.checks_version
     }
 
-    /// Begins a list.
-    pub fn begin_list(&self) -> Listed {
-        Listed { checks_version: self.checks_version, ..Listed::default() }
+    /// Begins a list of a kind.
+    pub fn begin_list(&self, kind: &ObjectKind) -> Listed {
+        let fingerprints = self.is_followed(kind).then(Fingerprints::new);
+        Listed { checks_version: self.checks_version, fingerprints, ..Listed::default() }
     }
 }

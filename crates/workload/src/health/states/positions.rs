@@ -10,7 +10,7 @@ impl States {
     /// Returns the version at which the watch of a kind is continued. `None` means that the objects have to be listed.
     pub fn version(&self, kind: &ObjectKind, source: &Source) -> Option<String> {
         let states = self.kinds.get(kind)?;
-        if states.is_outdated || states.progress != Progress::Listed {
+        if states.must_list() || states.progress != Progress::Listed {
             return None;
         }
         let position = states.position.as_ref().filter(|position| *position.source == *source)?;

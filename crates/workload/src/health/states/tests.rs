@@ -34,7 +34,7 @@ fn head(name: &str, of: Option<&str>) -> ObjectHead {
 }
 
 fn object(name: &str, of: Option<&str>, state: ObjectState) -> ReadObject {
-    ReadObject { head: head(name, of), state, checks_version: 0 }
+    ReadObject { head: head(name, of), state, checks_version: 0, fingerprint: None }
 }
 
 fn record(of: (&str, &str), name: &str) -> ObjectRecord {
@@ -371,7 +371,7 @@ fn a_kind_that_is_used_again_is_listed_again() {
     states.set_kinds(&release("web"), kinds(&[DEPLOYMENT]));
     assert_eq!(states.watches().1, [Arc::new(kind(DEPLOYMENT))].into());
     list(&mut states, Listed::default(), 0);
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(DEPLOYMENT));
 
     // Both happen before the watch is closed.
     assert!(states.forget(&release("web")));
@@ -385,7 +385,7 @@ fn a_kind_that_is_used_again_is_listed_again() {
     assert_eq!(version(&states), None);
     assert_eq!(states.watches().1, [Arc::new(kind(DEPLOYMENT))].into());
 
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(DEPLOYMENT));
     assert_eq!(list(&mut states, begun, 2), [release("web")]);
     assert_eq!(version(&states).as_deref(), Some("1"));
 }

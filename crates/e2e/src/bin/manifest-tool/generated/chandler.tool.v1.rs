@@ -72,7 +72,8 @@ pub mod package_tool_server {
         ///
         /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
         /// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
-        /// client: it did not fail, so it must not be rolled back.
+        /// client: it did not fail, so it must not be rolled back. A deployed revision with `rolled_back_digest` is rolled back only
+        /// if one of its tests has failed.
         ///
         /// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
         /// revision, but no CRDs and no objects that do not belong to the release.
@@ -84,6 +85,47 @@ pub mod package_tool_server {
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::RollbackRequest>,
         ) -> std::result::Result<tonic::Response<Self::RollbackStream>, tonic::Status>;
+        /// Server streaming response type for the Compare method.
+        type CompareStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    ::chandler_tool::generated::tool::OperationEvent,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Compares the objects of a release on the cluster with those that its newest revision records, and corrects those that
+        /// differ if requested. The last event of the stream is always a result or a failure. Only for tools with the capability
+        /// "compare".
+        ///
+        /// Fails with CONFLICT, and changes nothing, unless the newest revision is deployed and has the number `revision`. Creates
+        /// no revision and changes no record.
+        ///
+        /// An object differs if applying the recorded object would change it: fields that the revision does not set are not
+        /// compared. Nor are fields that were written through the subresources `scale` and `status`, and fields in `ignore`. A
+        /// correction leaves these fields as they are, and fails for an object that has changed since it was compared.
+        async fn compare(
+            &self,
+            request: tonic::Request<::chandler_tool::generated::tool::CompareRequest>,
+        ) -> std::result::Result<tonic::Response<Self::CompareStream>, tonic::Status>;
+        /// Server streaming response type for the Test method.
+        type TestStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    ::chandler_tool::generated::tool::OperationEvent,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Runs the tests of a release and waits until they have ended. The last event of the stream is always a result, also if a
+        /// test has failed, or a failure. Only for tools with the capability "test".
+        ///
+        /// Fails with CONFLICT, and runs nothing, unless the newest revision is deployed and has the number `revision`. Creates no
+        /// revision.
+        async fn test(
+            &self,
+            request: tonic::Request<::chandler_tool::generated::tool::TestRequest>,
+        ) -> std::result::Result<tonic::Response<Self::TestStream>, tonic::Status>;
         /// Reads the state of a release.
         async fn observe(
             &self,
@@ -106,8 +148,8 @@ pub mod package_tool_server {
             &self,
             request: tonic::Request<::chandler_tool::generated::tool::RemoveRequest>,
         ) -> std::result::Result<tonic::Response<Self::RemoveStream>, tonic::Status>;
-        /// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
-        /// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+        /// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
+        /// operation after the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
         /// but does not report when it has ended.
         async fn cancel(
             &self,
@@ -420,6 +462,104 @@ pub mod package_tool_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RollbackSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/chandler.tool.v1.PackageTool/Compare" => {
+                    #[allow(non_camel_case_types)]
+                    struct CompareSvc<T: PackageTool>(pub Arc<T>);
+                    impl<
+                        T: PackageTool,
+                    > tonic::server::ServerStreamingService<
+                        ::chandler_tool::generated::tool::CompareRequest,
+                    > for CompareSvc<T> {
+                        type Response = ::chandler_tool::generated::tool::OperationEvent;
+                        type ResponseStream = T::CompareStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::chandler_tool::generated::tool::CompareRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PackageTool>::compare(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CompareSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/chandler.tool.v1.PackageTool/Test" => {
+                    #[allow(non_camel_case_types)]
+                    struct TestSvc<T: PackageTool>(pub Arc<T>);
+                    impl<
+                        T: PackageTool,
+                    > tonic::server::ServerStreamingService<
+                        ::chandler_tool::generated::tool::TestRequest,
+                    > for TestSvc<T> {
+                        type Response = ::chandler_tool::generated::tool::OperationEvent;
+                        type ResponseStream = T::TestStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::chandler_tool::generated::tool::TestRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PackageTool>::test(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TestSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

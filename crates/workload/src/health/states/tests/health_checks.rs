@@ -36,12 +36,12 @@ fn objects_are_listed_again_when_the_checks_of_their_release_change() {
         );
         states.is_outdated(&kind(WIDGET))
     };
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     assert!(!states.set_checks(&release("web"), &checks("false")));
     assert!(list(&mut states, begun));
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     assert!(!list(&mut states, begun));
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     states.listed(&kind(DEPLOYMENT), begun, position("1"), at(0));
 
     assert!(!states.set_checks(&release("web"), &checks("false")), "nothing has changed");
@@ -50,7 +50,7 @@ fn objects_are_listed_again_when_the_checks_of_their_release_change() {
     assert!(states.set_checks(&release("web"), &checks("true")));
     assert_eq!(states.watches().1, [Arc::new(widget.clone())].into());
     assert_eq!(states.version(&widget, &source("https://blue")), None, "the watch begins with a list");
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     assert!(!list(&mut states, begun));
     assert!(states.set_checks(&release("web"), &HealthChecks::default()));
     assert!(!has_check(&states, "web") && has_check(&states, "db"));
@@ -74,7 +74,7 @@ fn list_widgets(states: &mut States, begun: Listed) -> bool {
 fn widgets() -> States {
     let mut states = States::default();
     states.set_kinds(&release("db"), kinds(&[WIDGET]));
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     assert!(!list_widgets(&mut states, begun));
     states.watches();
     states
@@ -99,7 +99,7 @@ fn the_state_of_an_object_that_was_read_with_other_checks_is_not_known() {
         let notified = states.changed(&kind(WIDGET), read, false, at(5));
         assert_eq!(notified.is_empty(), is_known, "{is_known}");
         assert_eq!(widget(&mut states, "web"), healthy);
-        let begun = states.begin_list();
+        let begun = states.begin_list(&kind(WIDGET));
         assert!(!list_widgets(&mut states, begun));
         assert_eq!(widget(&mut states, "web"), healthy);
     }
@@ -110,13 +110,13 @@ fn a_list_is_repeated_if_it_shows_objects_whose_checks_have_changed() {
     // The release whose checks change, and whether the list is repeated.
     for (name, is_repeated) in [("web", true), ("db", true), ("other", false)] {
         let mut states = widgets();
-        let begun = states.begin_list();
+        let begun = states.begin_list(&kind(WIDGET));
         states.set_checks(&release(name), &checks("true"));
         assert_eq!(list_widgets(&mut states, begun), is_repeated, "{name}");
         for shown in ["web", "db"] {
             assert_eq!(widget(&mut states, shown) == Observation::NotListed, shown == name, "{name} {shown}");
         }
-        let begun = states.begin_list();
+        let begun = states.begin_list(&kind(WIDGET));
         assert!(!list_widgets(&mut states, begun), "{name}");
     }
 }
@@ -126,9 +126,9 @@ fn a_list_that_has_begun_with_the_checks_of_a_forgotten_release_is_repeated() {
     let mut states = widgets();
     states.set_kinds(&release("web"), kinds(&[WIDGET]));
     states.set_checks(&release("web"), &checks("true"));
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     assert!(!list_widgets(&mut states, begun));
-    let begun = states.begin_list();
+    let begun = states.begin_list(&kind(WIDGET));
     states.forget(&release("web"));
     assert!(list_widgets(&mut states, begun));
 }

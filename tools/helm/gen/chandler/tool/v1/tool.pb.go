@@ -318,6 +318,74 @@ func (ValuesReuse) EnumDescriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{4}
 }
 
+type ComparisonOutcome int32
+
+const (
+	ComparisonOutcome_COMPARISON_OUTCOME_UNSPECIFIED ComparisonOutcome = 0
+	ComparisonOutcome_COMPARISON_OUTCOME_IN_SYNC     ComparisonOutcome = 1
+	// The object differs. With `correct`, the correction has failed.
+	ComparisonOutcome_COMPARISON_OUTCOME_DRIFTED ComparisonOutcome = 2
+	// The object does not exist. With `correct`, the correction has failed.
+	ComparisonOutcome_COMPARISON_OUTCOME_MISSING ComparisonOutcome = 3
+	// The object differed or was missing, and has been corrected.
+	ComparisonOutcome_COMPARISON_OUTCOME_CORRECTED ComparisonOutcome = 4
+	// The object could not be compared, for example because it belongs to another release, or because a webhook does not
+	// support dry runs. It is not changed.
+	ComparisonOutcome_COMPARISON_OUTCOME_UNKNOWN ComparisonOutcome = 5
+	// The object is not compared, for example because it has the annotation "chandler.dev/drift: ignore" on the cluster or in
+	// the package.
+	ComparisonOutcome_COMPARISON_OUTCOME_IGNORED ComparisonOutcome = 6
+)
+
+// Enum value maps for ComparisonOutcome.
+var (
+	ComparisonOutcome_name = map[int32]string{
+		0: "COMPARISON_OUTCOME_UNSPECIFIED",
+		1: "COMPARISON_OUTCOME_IN_SYNC",
+		2: "COMPARISON_OUTCOME_DRIFTED",
+		3: "COMPARISON_OUTCOME_MISSING",
+		4: "COMPARISON_OUTCOME_CORRECTED",
+		5: "COMPARISON_OUTCOME_UNKNOWN",
+		6: "COMPARISON_OUTCOME_IGNORED",
+	}
+	ComparisonOutcome_value = map[string]int32{
+		"COMPARISON_OUTCOME_UNSPECIFIED": 0,
+		"COMPARISON_OUTCOME_IN_SYNC":     1,
+		"COMPARISON_OUTCOME_DRIFTED":     2,
+		"COMPARISON_OUTCOME_MISSING":     3,
+		"COMPARISON_OUTCOME_CORRECTED":   4,
+		"COMPARISON_OUTCOME_UNKNOWN":     5,
+		"COMPARISON_OUTCOME_IGNORED":     6,
+	}
+)
+
+func (x ComparisonOutcome) Enum() *ComparisonOutcome {
+	p := new(ComparisonOutcome)
+	*p = x
+	return p
+}
+
+func (x ComparisonOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ComparisonOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_chandler_tool_v1_tool_proto_enumTypes[5].Descriptor()
+}
+
+func (ComparisonOutcome) Type() protoreflect.EnumType {
+	return &file_chandler_tool_v1_tool_proto_enumTypes[5]
+}
+
+func (x ComparisonOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ComparisonOutcome.Descriptor instead.
+func (ComparisonOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
+}
+
 type StepKind int32
 
 const (
@@ -332,6 +400,7 @@ const (
 	StepKind_STEP_KIND_HOOK         StepKind = 5
 	StepKind_STEP_KIND_REMOVING     StepKind = 6
 	StepKind_STEP_KIND_ROLLING_BACK StepKind = 7
+	StepKind_STEP_KIND_COMPARING    StepKind = 8
 )
 
 // Enum value maps for StepKind.
@@ -345,6 +414,7 @@ var (
 		5: "STEP_KIND_HOOK",
 		6: "STEP_KIND_REMOVING",
 		7: "STEP_KIND_ROLLING_BACK",
+		8: "STEP_KIND_COMPARING",
 	}
 	StepKind_value = map[string]int32{
 		"STEP_KIND_UNSPECIFIED":  0,
@@ -355,6 +425,7 @@ var (
 		"STEP_KIND_HOOK":         5,
 		"STEP_KIND_REMOVING":     6,
 		"STEP_KIND_ROLLING_BACK": 7,
+		"STEP_KIND_COMPARING":    8,
 	}
 )
 
@@ -369,11 +440,11 @@ func (x StepKind) String() string {
 }
 
 func (StepKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[5].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
 }
 
 func (StepKind) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[5]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
 }
 
 func (x StepKind) Number() protoreflect.EnumNumber {
@@ -382,7 +453,7 @@ func (x StepKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StepKind.Descriptor instead.
 func (StepKind) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
 }
 
 type ReleaseStatus int32
@@ -436,11 +507,11 @@ func (x ReleaseStatus) String() string {
 }
 
 func (ReleaseStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[7].Descriptor()
 }
 
 func (ReleaseStatus) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[7]
 }
 
 func (x ReleaseStatus) Number() protoreflect.EnumNumber {
@@ -449,7 +520,7 @@ func (x ReleaseStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReleaseStatus.Descriptor instead.
 func (ReleaseStatus) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
 }
 
 type FailureCategory int32
@@ -517,11 +588,11 @@ func (x FailureCategory) String() string {
 }
 
 func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[7].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[8].Descriptor()
 }
 
 func (FailureCategory) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[7]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[8]
 }
 
 func (x FailureCategory) Number() protoreflect.EnumNumber {
@@ -530,7 +601,7 @@ func (x FailureCategory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureCategory.Descriptor instead.
 func (FailureCategory) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
 }
 
 type DescribeRequest struct {
@@ -587,8 +658,9 @@ type DescribeResponse struct {
 	// other objects; never deletes them; and replaces an object with the annotation "chandler.dev/replace: WhenImmutable" if
 	// an upgrade changes an immutable field.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
-	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", and "helm-records" if
-	// the helm CLI can read the tool's releases. A tool ignores the options of features that it does not declare.
+	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", and
+	// "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
+	// declare.
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of running operations.
 	RunningOperations uint32 `protobuf:"varint,6,opt,name=running_operations,json=runningOperations,proto3" json:"running_operations,omitempty"`
@@ -2636,6 +2708,512 @@ func (x *RollbackRequest) GetRecover() bool {
 	return false
 }
 
+type CompareRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the operation in Cancel, logs and traces.
+	OperationId string   `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	Target      *Target  `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Release     *Release `protobuf:"bytes,3,opt,name=release,proto3" json:"release,omitempty"`
+	// Number of the newest revision.
+	Revision uint32 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The objects to compare, as in the revision's inventory. Empty means all of them.
+	Objects []*ObjectRef `protobuf:"bytes,5,rep,name=objects,proto3" json:"objects,omitempty"`
+	// Apply the recorded objects that are missing or differ.
+	Correct bool          `protobuf:"varint,6,opt,name=correct,proto3" json:"correct,omitempty"`
+	Ignore  []*IgnoreRule `protobuf:"bytes,7,rep,name=ignore,proto3" json:"ignore,omitempty"`
+	// With IGNORE_FIELDS, fields that belong to other field managers are not compared. Otherwise they are.
+	FieldConflicts FieldConflicts `protobuf:"varint,8,opt,name=field_conflicts,json=fieldConflicts,proto3,enum=chandler.tool.v1.FieldConflicts" json:"field_conflicts,omitempty"`
+	// Timeout of the operation. Defaults to 10 minutes.
+	Timeout       *durationpb.Duration `protobuf:"bytes,9,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRequest) Reset() {
+	*x = CompareRequest{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRequest) ProtoMessage() {}
+
+func (x *CompareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
+func (*CompareRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *CompareRequest) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *CompareRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *CompareRequest) GetRelease() *Release {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *CompareRequest) GetRevision() uint32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetObjects() []*ObjectRef {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *CompareRequest) GetCorrect() bool {
+	if x != nil {
+		return x.Correct
+	}
+	return false
+}
+
+func (x *CompareRequest) GetIgnore() []*IgnoreRule {
+	if x != nil {
+		return x.Ignore
+	}
+	return nil
+}
+
+func (x *CompareRequest) GetFieldConflicts() FieldConflicts {
+	if x != nil {
+		return x.FieldConflicts
+	}
+	return FieldConflicts_FIELD_CONFLICTS_UNSPECIFIED
+}
+
+func (x *CompareRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// Fields that are not compared.
+type IgnoreRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind, name and namespace of the objects. Empty means any.
+	Kind      string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name      string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// JSON pointers (RFC 6901). Each covers everything below it. The index of a list item is that on the cluster.
+	Paths         []string `protobuf:"bytes,4,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IgnoreRule) Reset() {
+	*x = IgnoreRule{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IgnoreRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IgnoreRule) ProtoMessage() {}
+
+func (x *IgnoreRule) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IgnoreRule.ProtoReflect.Descriptor instead.
+func (*IgnoreRule) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *IgnoreRule) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *IgnoreRule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *IgnoreRule) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *IgnoreRule) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// Result of Compare.
+type Comparison struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each requested object.
+	Objects       []*ObjectComparison `protobuf:"bytes,1,rep,name=objects,proto3" json:"objects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Comparison) Reset() {
+	*x = Comparison{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Comparison) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Comparison) ProtoMessage() {}
+
+func (x *Comparison) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Comparison.ProtoReflect.Descriptor instead.
+func (*Comparison) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Comparison) GetObjects() []*ObjectComparison {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+type ObjectComparison struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Object  *ObjectRef             `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Outcome ComparisonOutcome      `protobuf:"varint,2,opt,name=outcome,proto3,enum=chandler.tool.v1.ComparisonOutcome" json:"outcome,omitempty"`
+	// JSON pointers to the fields that differ or have been corrected, at most 20. Must not contain values.
+	Paths []string `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	// Why the object is UNKNOWN, IGNORED or not corrected. Human-readable, one line. Must not contain values or secrets.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectComparison) Reset() {
+	*x = ObjectComparison{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectComparison) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectComparison) ProtoMessage() {}
+
+func (x *ObjectComparison) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectComparison.ProtoReflect.Descriptor instead.
+func (*ObjectComparison) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ObjectComparison) GetObject() *ObjectRef {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *ObjectComparison) GetOutcome() ComparisonOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return ComparisonOutcome_COMPARISON_OUTCOME_UNSPECIFIED
+}
+
+func (x *ObjectComparison) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *ObjectComparison) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type TestRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the operation in Cancel, logs and traces.
+	OperationId string   `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
+	Target      *Target  `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Release     *Release `protobuf:"bytes,3,opt,name=release,proto3" json:"release,omitempty"`
+	// Number of the newest revision.
+	Revision uint32 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Timeout of all tests together. A test that has not ended then has failed. Defaults to 10 minutes.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Return the last lines that a failed test has logged. Otherwise the tool reads no logs.
+	Logs          bool `protobuf:"varint,6,opt,name=logs,proto3" json:"logs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestRequest) Reset() {
+	*x = TestRequest{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestRequest) ProtoMessage() {}
+
+func (x *TestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestRequest.ProtoReflect.Descriptor instead.
+func (*TestRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *TestRequest) GetOperationId() string {
+	if x != nil {
+		return x.OperationId
+	}
+	return ""
+}
+
+func (x *TestRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *TestRequest) GetRelease() *Release {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *TestRequest) GetRevision() uint32 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *TestRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *TestRequest) GetLogs() bool {
+	if x != nil {
+		return x.Logs
+	}
+	return false
+}
+
+// Result of Test.
+type TestReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tests that have run, in this order: those after a failed one do not run. Empty if the release has no tests.
+	Tests         []*TestResult `protobuf:"bytes,1,rep,name=tests,proto3" json:"tests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestReport) Reset() {
+	*x = TestReport{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestReport) ProtoMessage() {}
+
+func (x *TestReport) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestReport.ProtoReflect.Descriptor instead.
+func (*TestReport) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *TestReport) GetTests() []*TestResult {
+	if x != nil {
+		return x.Tests
+	}
+	return nil
+}
+
+type TestResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kind, namespace and name of the test, for example "Pod shop/web-test".
+	Name   string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Passed bool   `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
+	// Why the test has failed. Human-readable, one line. Must not contain values or secrets.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// End of the log of a failed test, at most 2 KiB, without the values of the release. Only with `logs`.
+	LogTail       string `protobuf:"bytes,4,opt,name=log_tail,json=logTail,proto3" json:"log_tail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TestResult) Reset() {
+	*x = TestResult{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TestResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TestResult) ProtoMessage() {}
+
+func (x *TestResult) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TestResult.ProtoReflect.Descriptor instead.
+func (*TestResult) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *TestResult) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TestResult) GetPassed() bool {
+	if x != nil {
+		return x.Passed
+	}
+	return false
+}
+
+func (x *TestResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TestResult) GetLogTail() string {
+	if x != nil {
+		return x.LogTail
+	}
+	return ""
+}
+
 type ObserveRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Target  *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -2648,7 +3226,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2660,7 +3238,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2673,7 +3251,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -2711,7 +3289,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +3301,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +3314,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ObserveResponse) GetOutcome() isObserveResponse_Outcome {
@@ -2804,7 +3382,7 @@ type ReleaseAbsent struct {
 
 func (x *ReleaseAbsent) Reset() {
 	*x = ReleaseAbsent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +3394,7 @@ func (x *ReleaseAbsent) String() string {
 func (*ReleaseAbsent) ProtoMessage() {}
 
 func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +3407,7 @@ func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAbsent.ProtoReflect.Descriptor instead.
 func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
 type RemoveRequest struct {
@@ -2844,7 +3422,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3434,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3447,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -2915,7 +3493,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3505,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3518,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -2987,7 +3565,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2999,7 +3577,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3012,7 +3590,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -3032,7 +3610,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3044,7 +3622,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3057,7 +3635,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -3081,7 +3659,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3671,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3684,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -3178,7 +3756,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3768,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3781,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -3233,6 +3811,8 @@ type OperationResult struct {
 	//
 	//	*OperationResult_State
 	//	*OperationResult_Absent
+	//	*OperationResult_Comparison
+	//	*OperationResult_Tests
 	Outcome isOperationResult_Outcome `protobuf_oneof:"outcome"`
 	// Set if Apply changed nothing, because the newest revision is deployed with the request's input digest, or if Rollback
 	// created no revision, because the newest one is the requested result.
@@ -3246,7 +3826,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3838,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3851,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -3294,6 +3874,24 @@ func (x *OperationResult) GetAbsent() *ReleaseAbsent {
 	if x != nil {
 		if x, ok := x.Outcome.(*OperationResult_Absent); ok {
 			return x.Absent
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetComparison() *Comparison {
+	if x != nil {
+		if x, ok := x.Outcome.(*OperationResult_Comparison); ok {
+			return x.Comparison
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetTests() *TestReport {
+	if x != nil {
+		if x, ok := x.Outcome.(*OperationResult_Tests); ok {
+			return x.Tests
 		}
 	}
 	return nil
@@ -3327,9 +3925,23 @@ type OperationResult_Absent struct {
 	Absent *ReleaseAbsent `protobuf:"bytes,2,opt,name=absent,proto3,oneof"`
 }
 
+type OperationResult_Comparison struct {
+	// Result of Compare.
+	Comparison *Comparison `protobuf:"bytes,5,opt,name=comparison,proto3,oneof"`
+}
+
+type OperationResult_Tests struct {
+	// Result of Test.
+	Tests *TestReport `protobuf:"bytes,6,opt,name=tests,proto3,oneof"`
+}
+
 func (*OperationResult_State) isOperationResult_Outcome() {}
 
 func (*OperationResult_Absent) isOperationResult_Outcome() {}
+
+func (*OperationResult_Comparison) isOperationResult_Outcome() {}
+
+func (*OperationResult_Tests) isOperationResult_Outcome() {}
 
 type ObjectRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3343,7 +3955,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3355,7 +3967,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3368,7 +3980,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -3426,7 +4038,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +4050,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +4063,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -3572,7 +4184,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +4196,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +4209,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -3648,7 +4260,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +4272,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +4285,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -3875,7 +4487,47 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\aoptions\x18\x05 \x01(\v2!.chandler.tool.v1.RollbackOptionsR\aoptions\x12!\n" +
 	"\finput_digest\x18\x06 \x01(\tR\vinputDigest\x12,\n" +
 	"\x12rolled_back_digest\x18\a \x01(\tR\x10rolledBackDigest\x12\x18\n" +
-	"\arecover\x18\b \x01(\bR\arecover\"\x91\x01\n" +
+	"\arecover\x18\b \x01(\bR\arecover\"\xbd\x03\n" +
+	"\x0eCompareRequest\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
+	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
+	"\arelease\x18\x03 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\rR\brevision\x125\n" +
+	"\aobjects\x18\x05 \x03(\v2\x1b.chandler.tool.v1.ObjectRefR\aobjects\x12\x18\n" +
+	"\acorrect\x18\x06 \x01(\bR\acorrect\x124\n" +
+	"\x06ignore\x18\a \x03(\v2\x1c.chandler.tool.v1.IgnoreRuleR\x06ignore\x12I\n" +
+	"\x0ffield_conflicts\x18\b \x01(\x0e2 .chandler.tool.v1.FieldConflictsR\x0efieldConflicts\x123\n" +
+	"\atimeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\atimeout\"h\n" +
+	"\n" +
+	"IgnoreRule\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x14\n" +
+	"\x05paths\x18\x04 \x03(\tR\x05paths\"J\n" +
+	"\n" +
+	"Comparison\x12<\n" +
+	"\aobjects\x18\x01 \x03(\v2\".chandler.tool.v1.ObjectComparisonR\aobjects\"\xb4\x01\n" +
+	"\x10ObjectComparison\x123\n" +
+	"\x06object\x18\x01 \x01(\v2\x1b.chandler.tool.v1.ObjectRefR\x06object\x12=\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2#.chandler.tool.v1.ComparisonOutcomeR\aoutcome\x12\x14\n" +
+	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xfc\x01\n" +
+	"\vTestRequest\x12!\n" +
+	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
+	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
+	"\arelease\x18\x03 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\rR\brevision\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
+	"\x04logs\x18\x06 \x01(\bR\x04logs\"@\n" +
+	"\n" +
+	"TestReport\x122\n" +
+	"\x05tests\x18\x01 \x03(\v2\x1c.chandler.tool.v1.TestResultR\x05tests\"m\n" +
+	"\n" +
+	"TestResult\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06passed\x18\x02 \x01(\bR\x06passed\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x19\n" +
+	"\blog_tail\x18\x04 \x01(\tR\alogTail\"\x91\x01\n" +
 	"\x0eObserveRequest\x120\n" +
 	"\x06target\x18\x01 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
 	"\arelease\x18\x02 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x12\x18\n" +
@@ -3910,10 +4562,14 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x04Step\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.chandler.tool.v1.StepKindR\x04kind\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x125\n" +
-	"\aobjects\x18\x03 \x03(\v2\x1b.chandler.tool.v1.ObjectRefR\aobjects\"\xd4\x01\n" +
+	"\aobjects\x18\x03 \x03(\v2\x1b.chandler.tool.v1.ObjectRefR\aobjects\"\xca\x02\n" +
 	"\x0fOperationResult\x126\n" +
 	"\x05state\x18\x01 \x01(\v2\x1e.chandler.tool.v1.ReleaseStateH\x00R\x05state\x129\n" +
-	"\x06absent\x18\x02 \x01(\v2\x1f.chandler.tool.v1.ReleaseAbsentH\x00R\x06absent\x12\x1c\n" +
+	"\x06absent\x18\x02 \x01(\v2\x1f.chandler.tool.v1.ReleaseAbsentH\x00R\x06absent\x12>\n" +
+	"\n" +
+	"comparison\x18\x05 \x01(\v2\x1c.chandler.tool.v1.ComparisonH\x00R\n" +
+	"comparison\x124\n" +
+	"\x05tests\x18\x06 \x01(\v2\x1c.chandler.tool.v1.TestReportH\x00R\x05tests\x12\x1c\n" +
 	"\tunchanged\x18\x03 \x01(\bR\tunchanged\x12%\n" +
 	"\x0eignored_fields\x18\x04 \x03(\tR\rignoredFieldsB\t\n" +
 	"\aoutcome\"r\n" +
@@ -3972,7 +4628,15 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\vValuesReuse\x12\x1c\n" +
 	"\x18VALUES_REUSE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12VALUES_REUSE_REUSE\x10\x01\x12!\n" +
-	"\x1dVALUES_REUSE_RESET_THEN_REUSE\x10\x02*\xc7\x01\n" +
+	"\x1dVALUES_REUSE_RESET_THEN_REUSE\x10\x02*\xf9\x01\n" +
+	"\x11ComparisonOutcome\x12\"\n" +
+	"\x1eCOMPARISON_OUTCOME_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aCOMPARISON_OUTCOME_IN_SYNC\x10\x01\x12\x1e\n" +
+	"\x1aCOMPARISON_OUTCOME_DRIFTED\x10\x02\x12\x1e\n" +
+	"\x1aCOMPARISON_OUTCOME_MISSING\x10\x03\x12 \n" +
+	"\x1cCOMPARISON_OUTCOME_CORRECTED\x10\x04\x12\x1e\n" +
+	"\x1aCOMPARISON_OUTCOME_UNKNOWN\x10\x05\x12\x1e\n" +
+	"\x1aCOMPARISON_OUTCOME_IGNORED\x10\x06*\xe0\x01\n" +
 	"\bStepKind\x12\x19\n" +
 	"\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STEP_KIND_FETCHED\x10\x01\x12\x12\n" +
@@ -3981,7 +4645,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x11STEP_KIND_WAITING\x10\x04\x12\x12\n" +
 	"\x0eSTEP_KIND_HOOK\x10\x05\x12\x16\n" +
 	"\x12STEP_KIND_REMOVING\x10\x06\x12\x1a\n" +
-	"\x16STEP_KIND_ROLLING_BACK\x10\a*\xb4\x02\n" +
+	"\x16STEP_KIND_ROLLING_BACK\x10\a\x12\x17\n" +
+	"\x13STEP_KIND_COMPARING\x10\b*\xb4\x02\n" +
 	"\rReleaseStatus\x12\x1e\n" +
 	"\x1aRELEASE_STATUS_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17RELEASE_STATUS_DEPLOYED\x10\x01\x12\x19\n" +
@@ -4006,13 +4671,15 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_CANCELLED\x10\n" +
 	"\x12\x1d\n" +
 	"\x19FAILURE_CATEGORY_REJECTED\x10\v\x12\x1d\n" +
-	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\x9b\x05\n" +
+	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\xb7\x06\n" +
 	"\vPackageTool\x12Q\n" +
 	"\bDescribe\x12!.chandler.tool.v1.DescribeRequest\x1a\".chandler.tool.v1.DescribeResponse\x12N\n" +
 	"\aInspect\x12 .chandler.tool.v1.InspectRequest\x1a!.chandler.tool.v1.InspectResponse\x12]\n" +
 	"\fCanonicalize\x12%.chandler.tool.v1.CanonicalizeRequest\x1a&.chandler.tool.v1.CanonicalizeResponse\x12K\n" +
 	"\x05Apply\x12\x1e.chandler.tool.v1.ApplyRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12Q\n" +
-	"\bRollback\x12!.chandler.tool.v1.RollbackRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
+	"\bRollback\x12!.chandler.tool.v1.RollbackRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12O\n" +
+	"\aCompare\x12 .chandler.tool.v1.CompareRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12I\n" +
+	"\x04Test\x12\x1d.chandler.tool.v1.TestRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
 	"\aObserve\x12 .chandler.tool.v1.ObserveRequest\x1a!.chandler.tool.v1.ObserveResponse\x12M\n" +
 	"\x06Remove\x12\x1f.chandler.tool.v1.RemoveRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12K\n" +
 	"\x06Cancel\x12\x1f.chandler.tool.v1.CancelRequest\x1a .chandler.tool.v1.CancelResponseB5Z3chandler.dev/tools/helm/gen/chandler/tool/v1;toolv1b\x06proto3"
@@ -4029,143 +4696,170 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 	return file_chandler_tool_v1_tool_proto_rawDescData
 }
 
-var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
 	(CrdPolicy)(0),                // 2: chandler.tool.v1.CrdPolicy
 	(FieldConflicts)(0),           // 3: chandler.tool.v1.FieldConflicts
 	(ValuesReuse)(0),              // 4: chandler.tool.v1.ValuesReuse
-	(StepKind)(0),                 // 5: chandler.tool.v1.StepKind
-	(ReleaseStatus)(0),            // 6: chandler.tool.v1.ReleaseStatus
-	(FailureCategory)(0),          // 7: chandler.tool.v1.FailureCategory
-	(*DescribeRequest)(nil),       // 8: chandler.tool.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 9: chandler.tool.v1.DescribeResponse
-	(*ReleaseRecords)(nil),        // 10: chandler.tool.v1.ReleaseRecords
-	(*RequestCount)(nil),          // 11: chandler.tool.v1.RequestCount
-	(*Package)(nil),               // 12: chandler.tool.v1.Package
-	(*Values)(nil),                // 13: chandler.tool.v1.Values
-	(*Release)(nil),               // 14: chandler.tool.v1.Release
-	(*Target)(nil),                // 15: chandler.tool.v1.Target
-	(*Proxy)(nil),                 // 16: chandler.tool.v1.Proxy
-	(*Tls)(nil),                   // 17: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 18: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 19: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 20: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 21: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 22: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 23: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 24: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 25: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 26: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 27: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 28: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 29: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 30: chandler.tool.v1.ApplyRequest
-	(*RollbackOptions)(nil),       // 31: chandler.tool.v1.RollbackOptions
-	(*RollbackRequest)(nil),       // 32: chandler.tool.v1.RollbackRequest
-	(*ObserveRequest)(nil),        // 33: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 34: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 35: chandler.tool.v1.ReleaseAbsent
-	(*RemoveRequest)(nil),         // 36: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 37: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 38: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 39: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 40: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 41: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 42: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 43: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 44: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 45: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 46: chandler.tool.v1.Failure
-	nil,                           // 47: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(ComparisonOutcome)(0),        // 5: chandler.tool.v1.ComparisonOutcome
+	(StepKind)(0),                 // 6: chandler.tool.v1.StepKind
+	(ReleaseStatus)(0),            // 7: chandler.tool.v1.ReleaseStatus
+	(FailureCategory)(0),          // 8: chandler.tool.v1.FailureCategory
+	(*DescribeRequest)(nil),       // 9: chandler.tool.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 10: chandler.tool.v1.DescribeResponse
+	(*ReleaseRecords)(nil),        // 11: chandler.tool.v1.ReleaseRecords
+	(*RequestCount)(nil),          // 12: chandler.tool.v1.RequestCount
+	(*Package)(nil),               // 13: chandler.tool.v1.Package
+	(*Values)(nil),                // 14: chandler.tool.v1.Values
+	(*Release)(nil),               // 15: chandler.tool.v1.Release
+	(*Target)(nil),                // 16: chandler.tool.v1.Target
+	(*Proxy)(nil),                 // 17: chandler.tool.v1.Proxy
+	(*Tls)(nil),                   // 18: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 19: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 20: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 21: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 22: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 23: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 24: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 25: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 26: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 27: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 28: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 29: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 30: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 31: chandler.tool.v1.ApplyRequest
+	(*RollbackOptions)(nil),       // 32: chandler.tool.v1.RollbackOptions
+	(*RollbackRequest)(nil),       // 33: chandler.tool.v1.RollbackRequest
+	(*CompareRequest)(nil),        // 34: chandler.tool.v1.CompareRequest
+	(*IgnoreRule)(nil),            // 35: chandler.tool.v1.IgnoreRule
+	(*Comparison)(nil),            // 36: chandler.tool.v1.Comparison
+	(*ObjectComparison)(nil),      // 37: chandler.tool.v1.ObjectComparison
+	(*TestRequest)(nil),           // 38: chandler.tool.v1.TestRequest
+	(*TestReport)(nil),            // 39: chandler.tool.v1.TestReport
+	(*TestResult)(nil),            // 40: chandler.tool.v1.TestResult
+	(*ObserveRequest)(nil),        // 41: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 42: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 43: chandler.tool.v1.ReleaseAbsent
+	(*RemoveRequest)(nil),         // 44: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 45: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 46: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 47: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 48: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 49: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 50: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 51: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 52: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 53: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 54: chandler.tool.v1.Failure
+	nil,                           // 55: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
-	11, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
-	10, // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
-	17, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	18, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	20, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	48, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	16, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
-	19, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
-	19, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	12, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	23, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	46, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	24, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	25, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	47, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	13, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	28, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	46, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	12, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
+	11, // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
+	18, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	19, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	21, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	56, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	17, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
+	20, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
+	20, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	13, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	24, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	54, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	25, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	26, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	55, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	14, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	29, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	54, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
 	2,  // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
 	1,  // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
 	4,  // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	48, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	56, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
 	3,  // 22: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	15, // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	14, // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	12, // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	13, // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	16, // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	13, // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	14, // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
 	0,  // 27: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	29, // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	48, // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
+	30, // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	56, // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
 	3,  // 30: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	15, // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
-	14, // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
-	31, // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
-	15, // 34: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	14, // 35: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	44, // 36: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	35, // 37: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	46, // 38: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	15, // 39: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	14, // 40: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	37, // 41: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	48, // 42: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	41, // 43: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	42, // 44: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	46, // 45: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	5,  // 46: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	43, // 47: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	44, // 48: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	35, // 49: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	14, // 50: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	6,  // 51: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	43, // 52: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	49, // 53: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	49, // 54: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,  // 55: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	45, // 56: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	6,  // 57: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	49, // 58: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	7,  // 59: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	44, // 60: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	8,  // 61: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	21, // 62: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	26, // 63: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	30, // 64: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	32, // 65: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
-	33, // 66: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	36, // 67: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	38, // 68: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	9,  // 69: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	22, // 70: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	27, // 71: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	40, // 72: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	40, // 73: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
-	34, // 74: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	40, // 75: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	39, // 76: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	69, // [69:77] is the sub-list for method output_type
-	61, // [61:69] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	16, // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
+	32, // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
+	16, // 34: chandler.tool.v1.CompareRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 35: chandler.tool.v1.CompareRequest.release:type_name -> chandler.tool.v1.Release
+	51, // 36: chandler.tool.v1.CompareRequest.objects:type_name -> chandler.tool.v1.ObjectRef
+	35, // 37: chandler.tool.v1.CompareRequest.ignore:type_name -> chandler.tool.v1.IgnoreRule
+	3,  // 38: chandler.tool.v1.CompareRequest.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	56, // 39: chandler.tool.v1.CompareRequest.timeout:type_name -> google.protobuf.Duration
+	37, // 40: chandler.tool.v1.Comparison.objects:type_name -> chandler.tool.v1.ObjectComparison
+	51, // 41: chandler.tool.v1.ObjectComparison.object:type_name -> chandler.tool.v1.ObjectRef
+	5,  // 42: chandler.tool.v1.ObjectComparison.outcome:type_name -> chandler.tool.v1.ComparisonOutcome
+	16, // 43: chandler.tool.v1.TestRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 44: chandler.tool.v1.TestRequest.release:type_name -> chandler.tool.v1.Release
+	56, // 45: chandler.tool.v1.TestRequest.timeout:type_name -> google.protobuf.Duration
+	40, // 46: chandler.tool.v1.TestReport.tests:type_name -> chandler.tool.v1.TestResult
+	16, // 47: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 48: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	52, // 49: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	43, // 50: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	54, // 51: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	16, // 52: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	15, // 53: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	45, // 54: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	56, // 55: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	49, // 56: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	50, // 57: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	54, // 58: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	6,  // 59: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	51, // 60: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	52, // 61: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	43, // 62: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	36, // 63: chandler.tool.v1.OperationResult.comparison:type_name -> chandler.tool.v1.Comparison
+	39, // 64: chandler.tool.v1.OperationResult.tests:type_name -> chandler.tool.v1.TestReport
+	15, // 65: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	7,  // 66: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	51, // 67: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	57, // 68: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	57, // 69: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,  // 70: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	53, // 71: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	7,  // 72: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	57, // 73: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	8,  // 74: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	52, // 75: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	9,  // 76: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	22, // 77: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	27, // 78: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	31, // 79: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	33, // 80: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
+	34, // 81: chandler.tool.v1.PackageTool.Compare:input_type -> chandler.tool.v1.CompareRequest
+	38, // 82: chandler.tool.v1.PackageTool.Test:input_type -> chandler.tool.v1.TestRequest
+	41, // 83: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	44, // 84: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	46, // 85: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	10, // 86: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	23, // 87: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	28, // 88: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	48, // 89: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	48, // 90: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
+	48, // 91: chandler.tool.v1.PackageTool.Compare:output_type -> chandler.tool.v1.OperationEvent
+	48, // 92: chandler.tool.v1.PackageTool.Test:output_type -> chandler.tool.v1.OperationEvent
+	42, // 93: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	48, // 94: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	47, // 95: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	86, // [86:96] is the sub-list for method output_type
+	76, // [76:86] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -4189,27 +4883,29 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*CanonicalizeResponse_Values)(nil),
 		(*CanonicalizeResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[26].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[33].OneofWrappers = []any{
 		(*ObserveResponse_State)(nil),
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[32].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[39].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[34].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[41].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
+		(*OperationResult_Comparison)(nil),
+		(*OperationResult_Tests)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   40,
+			NumEnums:      9,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

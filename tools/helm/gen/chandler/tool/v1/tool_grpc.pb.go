@@ -38,6 +38,8 @@ const (
 	PackageTool_Canonicalize_FullMethodName = "/chandler.tool.v1.PackageTool/Canonicalize"
 	PackageTool_Apply_FullMethodName        = "/chandler.tool.v1.PackageTool/Apply"
 	PackageTool_Rollback_FullMethodName     = "/chandler.tool.v1.PackageTool/Rollback"
+	PackageTool_Compare_FullMethodName      = "/chandler.tool.v1.PackageTool/Compare"
+	PackageTool_Test_FullMethodName         = "/chandler.tool.v1.PackageTool/Test"
 	PackageTool_Observe_FullMethodName      = "/chandler.tool.v1.PackageTool/Observe"
 	PackageTool_Remove_FullMethodName       = "/chandler.tool.v1.PackageTool/Remove"
 	PackageTool_Cancel_FullMethodName       = "/chandler.tool.v1.PackageTool/Cancel"
@@ -66,7 +68,8 @@ type PackageToolClient interface {
 	//
 	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
 	// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
-	// client: it did not fail, so it must not be rolled back.
+	// client: it did not fail, so it must not be rolled back. A deployed revision with `rolled_back_digest` is rolled back only
+	// if one of its tests has failed.
 	//
 	// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
 	// revision, but no CRDs and no objects that do not belong to the release.
@@ -75,12 +78,29 @@ type PackageToolClient interface {
 	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
 	// result with `unchanged` set.
 	Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
+	// Compares the objects of a release on the cluster with those that its newest revision records, and corrects those that
+	// differ if requested. The last event of the stream is always a result or a failure. Only for tools with the capability
+	// "compare".
+	//
+	// Fails with CONFLICT, and changes nothing, unless the newest revision is deployed and has the number `revision`. Creates
+	// no revision and changes no record.
+	//
+	// An object differs if applying the recorded object would change it: fields that the revision does not set are not
+	// compared. Nor are fields that were written through the subresources `scale` and `status`, and fields in `ignore`. A
+	// correction leaves these fields as they are, and fails for an object that has changed since it was compared.
+	Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
+	// Runs the tests of a release and waits until they have ended. The last event of the stream is always a result, also if a
+	// test has failed, or a failure. Only for tools with the capability "test".
+	//
+	// Fails with CONFLICT, and runs nothing, unless the newest revision is deployed and has the number `revision`. Creates no
+	// revision.
+	Test(ctx context.Context, in *TestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
 	// Reads the state of a release.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
-	// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
-	// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+	// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
+	// operation after the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
 	// but does not report when it has ended.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 }
@@ -161,6 +181,44 @@ func (c *packageToolClient) Rollback(ctx context.Context, in *RollbackRequest, o
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_RollbackClient = grpc.ServerStreamingClient[OperationEvent]
 
+func (c *packageToolClient) Compare(ctx context.Context, in *CompareRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[2], PackageTool_Compare_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CompareRequest, OperationEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_CompareClient = grpc.ServerStreamingClient[OperationEvent]
+
+func (c *packageToolClient) Test(ctx context.Context, in *TestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[3], PackageTool_Test_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TestRequest, OperationEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_TestClient = grpc.ServerStreamingClient[OperationEvent]
+
 func (c *packageToolClient) Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ObserveResponse)
@@ -173,7 +231,7 @@ func (c *packageToolClient) Observe(ctx context.Context, in *ObserveRequest, opt
 
 func (c *packageToolClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[2], PackageTool_Remove_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[4], PackageTool_Remove_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +281,8 @@ type PackageToolServer interface {
 	//
 	// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
 	// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
-	// client: it did not fail, so it must not be rolled back.
+	// client: it did not fail, so it must not be rolled back. A deployed revision with `rolled_back_digest` is rolled back only
+	// if one of its tests has failed.
 	//
 	// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
 	// revision, but no CRDs and no objects that do not belong to the release.
@@ -232,12 +291,29 @@ type PackageToolServer interface {
 	// deployed with `input_digest`, the tool only stores `rolled_back_digest` with it. Both return this revision as the
 	// result with `unchanged` set.
 	Rollback(*RollbackRequest, grpc.ServerStreamingServer[OperationEvent]) error
+	// Compares the objects of a release on the cluster with those that its newest revision records, and corrects those that
+	// differ if requested. The last event of the stream is always a result or a failure. Only for tools with the capability
+	// "compare".
+	//
+	// Fails with CONFLICT, and changes nothing, unless the newest revision is deployed and has the number `revision`. Creates
+	// no revision and changes no record.
+	//
+	// An object differs if applying the recorded object would change it: fields that the revision does not set are not
+	// compared. Nor are fields that were written through the subresources `scale` and `status`, and fields in `ignore`. A
+	// correction leaves these fields as they are, and fails for an object that has changed since it was compared.
+	Compare(*CompareRequest, grpc.ServerStreamingServer[OperationEvent]) error
+	// Runs the tests of a release and waits until they have ended. The last event of the stream is always a result, also if a
+	// test has failed, or a failure. Only for tools with the capability "test".
+	//
+	// Fails with CONFLICT, and runs nothing, unless the newest revision is deployed and has the number `revision`. Creates no
+	// revision.
+	Test(*TestRequest, grpc.ServerStreamingServer[OperationEvent]) error
 	// Reads the state of a release.
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error
-	// Cancels a running Apply, Rollback or Remove and returns when it has ended: the tool sends no request of that operation after
-	// the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
+	// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
+	// operation after the response. Succeeds if the operation is not running. Closing the operation's stream cancels the operation too,
 	// but does not report when it has ended.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	mustEmbedUnimplementedPackageToolServer()
@@ -264,6 +340,12 @@ func (UnimplementedPackageToolServer) Apply(*ApplyRequest, grpc.ServerStreamingS
 }
 func (UnimplementedPackageToolServer) Rollback(*RollbackRequest, grpc.ServerStreamingServer[OperationEvent]) error {
 	return status.Error(codes.Unimplemented, "method Rollback not implemented")
+}
+func (UnimplementedPackageToolServer) Compare(*CompareRequest, grpc.ServerStreamingServer[OperationEvent]) error {
+	return status.Error(codes.Unimplemented, "method Compare not implemented")
+}
+func (UnimplementedPackageToolServer) Test(*TestRequest, grpc.ServerStreamingServer[OperationEvent]) error {
+	return status.Error(codes.Unimplemented, "method Test not implemented")
 }
 func (UnimplementedPackageToolServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
@@ -371,6 +453,28 @@ func _PackageTool_Rollback_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PackageTool_RollbackServer = grpc.ServerStreamingServer[OperationEvent]
 
+func _PackageTool_Compare_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CompareRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PackageToolServer).Compare(m, &grpc.GenericServerStream[CompareRequest, OperationEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_CompareServer = grpc.ServerStreamingServer[OperationEvent]
+
+func _PackageTool_Test_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(TestRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PackageToolServer).Test(m, &grpc.GenericServerStream[TestRequest, OperationEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PackageTool_TestServer = grpc.ServerStreamingServer[OperationEvent]
+
 func _PackageTool_Observe_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ObserveRequest)
 	if err := dec(in); err != nil {
@@ -455,6 +559,16 @@ var PackageTool_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Rollback",
 			Handler:       _PackageTool_Rollback_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Compare",
+			Handler:       _PackageTool_Compare_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Test",
+			Handler:       _PackageTool_Test_Handler,
 			ServerStreams: true,
 		},
 		{

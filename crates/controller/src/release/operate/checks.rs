@@ -1,0 +1,137 @@
+//! Compares the objects of a release with its package, and runs the tests of the package.
+
+use std::time::Duration;
+
+use chandler_api::{
+    extensions::{DriftIgnore, DriftMode},
+    status::ObjectRecord,
+};
+use chandler_core::{
+    drift::{ComparisonOutcome, DriftRules, ObjectComparison, Snapshot},
+    release::{Desired, Operation, PackageTest, ReleaseKind},
+};
+use chandler_tool::{CompareOrder, IgnoreRule, OperationFailure, TestOrder, TestResult};
+
+use super::{Done, Handle, Outcome, Work, not_begun};
+use crate::release::PlacementState;
+
+/// Time limit of a comparison.
+const COMPARE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The objects to compare, and what was seen of all objects when the comparison was planned.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    pub snapshot: Snapshot,
+    pub objects: Vec<ObjectRecord>,
+}
+
+impl<R: ReleaseKind> Work<R> {
+    /// Returns whether the policy still wants this check. Other operations are not checks.
+    pub(super) fn is_still_checked(&self, placement: &PlacementState, desired: &Desired) -> bool {
+        match (&self.start.operation, &self.start.comparison) {
+            (Operation::Compare, Some(Comparison { snapshot, .. })) => {
+                let policy = placement.policy.effective().drift;
+                let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
+                snapshot.check.rules == rules
+            }
+            (Operation::Compare, None) => false,
+            (Operation::Test { .. }, _) => placement.policy.effective().test.is_some(),
+            _ => true,
+        }
+    }
+
+    pub(super) async fn compare(
+        &self,
+        operation_id: String,
+        handle: &Handle<Outcome>,
+    ) -> Result<Done, OperationFailure> {
+        let comparison = self.start.comparison.clone().ok_or_else(not_begun)?;
+        let target = self.target()?;
+        self.context.metrics.tool_call("compare");
+        let check = &comparison.snapshot.check;
+        let order = CompareOrder {
+            operation_id,
+            target,
+            release: self.release.clone(),
+            revision: check.revision,
+            objects: comparison.objects.clone(),
+            correct: check.rules.policy.mode == DriftMode::Correct,
+            ignore: check.rules.policy.ignore.iter().map(ignore_rule).collect(),
+            conflicts: check.rules.conflicts,
+            timeout: COMPARE_TIMEOUT,
+        };
+        let results = self.tool.compare(order, &handle.cancel, |step| handle.step(step)).await?;
+        Ok(Done::Compared { comparison, results: results.into_iter().map(object_comparison).collect() })
+    }
+
+    pub(super) async fn test(
+        &self,
+        operation_id: String,
+        desired: Desired,
+        handle: &Handle<Outcome>,
+    ) -> Result<Done, OperationFailure> {
+        let revision = self.start.revision.ok_or_else(not_begun)?;
+        let target = self.target()?;
+        self.context.metrics.tool_call("test");
+        let order = TestOrder {
+            operation_id,
+            target,
+            release: self.release.clone(),
+            revision,
+            timeout: desired.execution.timeout,
+            logs: self.start.logs,
+        };
+        // The tests may take long, and need the values no more.
+        drop(desired);
+        let results = self.tool.test(order, &handle.cancel, |step| handle.step(step)).await?;
+        Ok(Done::Tested { revision, tests: results.into_iter().map(package_test).collect() })
+    }
+}
+
+impl Done {
+    /// Returns the outcome for metrics and logs.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Unchanged(_) => "unchanged",
+            Self::Compared { results, .. } => {
+                let has = |outcome| results.iter().any(|result| result.outcome == outcome);
+                if has(ComparisonOutcome::Corrected) {
+                    "corrected"
+                } else if has(ComparisonOutcome::Drifted) || has(ComparisonOutcome::Missing) {
+                    "drifted"
+                } else {
+                    "success"
+                }
+            }
+            Self::Tested { tests, .. } if tests.iter().any(|test| !test.passed) => "failed",
+            Self::Applied(..)
+            | Self::Removed
+            | Self::RolledBack { .. }
+            | Self::Uninstalled
+            | Self::Tested { .. } => "success",
+        }
+    }
+}
+
+fn ignore_rule(DriftIgnore { target, paths }: &DriftIgnore) -> IgnoreRule {
+    let target = target.clone().unwrap_or_default();
+    IgnoreRule { kind: target.kind, name: target.name, namespace: target.namespace, paths: paths.clone() }
+}
+
+fn object_comparison(comparison: chandler_tool::ObjectComparison) -> ObjectComparison {
+    use chandler_tool::ComparisonOutcome as Of;
+    let chandler_tool::ObjectComparison { object, outcome, paths, reason } = comparison;
+    let outcome = match outcome {
+        Of::InSync => ComparisonOutcome::InSync,
+        Of::Drifted => ComparisonOutcome::Drifted,
+        Of::Missing => ComparisonOutcome::Missing,
+        Of::Corrected => ComparisonOutcome::Corrected,
+        Of::Unknown => ComparisonOutcome::Unknown,
+        Of::Ignored => ComparisonOutcome::Ignored,
+    };
+    ObjectComparison { object, outcome, paths, reason }
+}
+
+fn package_test(TestResult { name, passed, message, log_tail }: TestResult) -> PackageTest {
+    PackageTest { name, passed, message, log_tail }
+}

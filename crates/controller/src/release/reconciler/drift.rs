@@ -1,0 +1,182 @@
+//! Objects of a release that others have changed.
+
+use std::{sync::Arc, time::Duration};
+
+use chandler_api::{
+    extensions::DriftMode,
+    status::{DRIFTED, DriftedObject, DriftedState},
+};
+use chandler_core::{
+    conditions,
+    drift::{Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
+    failure::Failure,
+    release::{Collision, Desired, ReleaseKind},
+};
+use chandler_workload::InventoryView;
+use jiff::Timestamp;
+use kube::{ResourceExt as _, core::NamespaceResourceScope};
+
+use super::{Reconciler, View};
+use crate::release::operate::Comparison;
+
+/// Events about corrections of a release are at least so long apart.
+const EVENT_INTERVAL: Duration = Duration::from_mins(1);
+/// Maximum number of objects that an Event names.
+const NAMED_OBJECTS: usize = 5;
+
+/// What is compared next.
+#[derive(Debug, Default)]
+pub(super) struct DriftPlan {
+    /// The objects as they are watched. `None` if they are not compared, or not known.
+    snapshot: Option<Snapshot>,
+    /// What to compare now.
+    pub due: Option<Comparison>,
+    /// When to compare again although nothing changes.
+    pub at: Option<Timestamp>,
+}
+
+impl<R> Reconciler<R>
+where
+    R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Returns whether changes of the objects have to be followed.
+    pub(super) fn compares_objects(&self, view: &View) -> bool {
+        let were_compared = conditions::find(&self.status.conditions, DRIFTED).is_some();
+        self.context.health
+            && view.can_compare
+            && !self.deleting()
+            && self.placement.policy.compares_objects(were_compared)
+    }
+
+    /// Plans which objects are compared, and when.
+    pub(super) fn plan_drift(&mut self, desired: &Desired, view: &View) -> DriftPlan {
+        let Some(snapshot) = self.snapshot(desired, view) else { return DriftPlan::default() };
+        let restored = || Arc::new(DriftState::restore(self.status.drift.as_ref(), &snapshot));
+        let state = self.state.drift.get_or_insert_with(restored);
+        let (mut due, mut at) = (None, None);
+        match state.next(&snapshot, &self.uid, self.now) {
+            NextComparison::OnChange => {}
+            NextComparison::At(time) => at = Some(time),
+            NextComparison::Now(objects) => due = Some(Comparison { snapshot: snapshot.clone(), objects }),
+        }
+        DriftPlan { snapshot: Some(snapshot), due, at }
+    }
+
+    /// Returns the objects of the newest revision as they are watched.
+    fn snapshot(&self, desired: &Desired, view: &View) -> Option<Snapshot> {
+        let policy = self.placement.policy.effective().drift;
+        if policy.mode == DriftMode::Ignore || !self.compares_objects(view) {
+            return None;
+        }
+        let revision =
+            self.status.revision.filter(|_| self.status.inventory_revision == self.status.revision)?;
+        // After an operation, the watches do not show its result yet.
+        let is_known = matches!(view.inventory, InventoryView::Known(_)) && self.state.expectation.is_none();
+        let objects = self.status.inventory.clone();
+        let fingerprints = view.connection().filter(|_| is_known)?.health().fingerprints(&objects)?;
+        let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
+        Some(Snapshot { check: Check { revision, rules, objects }, fingerprints })
+    }
+
+    /// Returns what is known about drift. `None` means that the objects are not compared.
+    pub(super) fn drift_report(&mut self, desired: &Desired, view: &View) -> Option<DriftReport> {
+        let wants = self.context.health && self.placement.policy.effective().drift.mode != DriftMode::Ignore;
+        let is_taken = matches!(self.collision(desired), Collision::Taken { .. });
+        if !is_taken && wants && !view.can_compare && !self.deleting() {
+            return Some(DriftReport::Unknown("the package tool cannot compare objects".to_owned()));
+        }
+        if is_taken || !self.compares_objects(view) {
+            (self.state.drift, self.status.drift) = (None, None);
+            return None;
+        }
+        let report = match (&self.state.drift, &self.drift.snapshot) {
+            (Some(state), Some(snapshot)) => state.report(snapshot, self.now),
+            _ => DriftReport::Unchanged,
+        };
+        Some(report)
+    }
+
+    /// Takes in that an operation has changed the objects.
+    pub(super) fn note_changed_objects(&mut self) {
+        if self.placement.policy.effective().drift.mode != DriftMode::Ignore {
+            Arc::make_mut(self.state.drift.get_or_insert_default()).operated(self.now);
+        }
+    }
+
+    /// Takes in how a comparison has ended.
+    pub(super) fn take_compared(
+        &mut self,
+        desired: &Desired,
+        comparison: Comparison,
+        results: &[ObjectComparison],
+    ) {
+        let Comparison { snapshot, objects } = comparison;
+        let state = Arc::make_mut(self.state.drift.get_or_insert_default());
+        let changes = state.compared(snapshot, &objects, results, self.now);
+        self.status.drift = state.status();
+        let (release, cluster) = (&desired.release, &desired.cluster.name);
+        if !changes.drifted.is_empty() {
+            let what = named(changes.drifted.iter().map(describe));
+            let note =
+                format!("Objects of release {release} on cluster {cluster} were changed by others: {what}");
+            self.context.events.warning(&*self.object, "DriftFound", &note);
+        }
+        let is_due = self
+            .state
+            .corrected_event_at
+            .is_none_or(|last| self.now.duration_since(last).unsigned_abs() >= EVENT_INTERVAL);
+        if !changes.corrected.is_empty() && is_due {
+            self.state.corrected_event_at = Some(self.now);
+            let what =
+                named(changes.corrected.iter().map(|one| with_fields(one.object.to_string(), &one.paths)));
+            let note = format!("Corrected objects of release {release} on cluster {cluster}: {what}");
+            self.context.events.normal(&*self.object, "DriftCorrected", &note);
+        }
+    }
+
+    /// Takes in that a comparison has failed. It says nothing about the release.
+    pub(super) fn take_failed_comparison(&mut self, check: &Check, failure: Failure) {
+        let (object, category) = (self.object.name_any(), failure.category);
+        tracing::debug!(object, %category, "objects could not be compared: {failure}");
+        Arc::make_mut(self.state.drift.get_or_insert_default()).failed(check, failure, Timestamp::now());
+    }
+}
+
+/// Names the first objects.
+fn named(objects: impl ExactSizeIterator<Item = String>) -> String {
+    let more = objects.len().saturating_sub(NAMED_OBJECTS);
+    let mut parts: Vec<_> = objects.take(NAMED_OBJECTS).collect();
+    if more > 0 {
+        parts.push(format!("and {more} more"));
+    }
+    parts.join("; ")
+}
+
+fn describe(DriftedObject { object, state, paths, .. }: &DriftedObject) -> String {
+    match state {
+        DriftedState::Missing => format!("{object} is missing"),
+        DriftedState::Changed | DriftedState::Unknown => with_fields(object.to_string(), paths),
+    }
+}
+
+/// An object that was missing has no fields that differ.
+fn with_fields(object: String, paths: &[String]) -> String {
+    if paths.is_empty() { object } else { format!("{object} ({})", paths.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_names_the_first_objects() {
+        let names = |count: usize| named((0..count).map(|n| format!("ConfigMap a/c{n}")));
+        assert_eq!(names(2), "ConfigMap a/c0; ConfigMap a/c1");
+        assert!(names(7).ends_with("ConfigMap a/c4; and 2 more"), "{}", names(7));
+        assert_eq!(
+            with_fields("ConfigMap a/b".to_owned(), &["/data/k".to_owned()]),
+            "ConfigMap a/b (/data/k)"
+        );
+        assert_eq!(with_fields("ConfigMap a/b".to_owned(), &[]), "ConfigMap a/b");
+    }
+}

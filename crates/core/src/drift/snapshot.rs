@@ -1,0 +1,75 @@
+//! What is compared: the objects of a revision under a policy, and what a watch has shown of them.
+
+use chandler_api::{
+    extensions::{DriftPolicy, FieldConflicts},
+    status::{ObjectRecord, ObjectRecords},
+};
+
+use crate::digest::Digest;
+
+/// What a watch has shown of an object, without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fingerprint {
+    /// Objects of its kind cannot be watched.
+    Unwatched,
+    /// The watch does not show it. It may exist without the label that the watch selects.
+    Missing,
+    /// It exists. Another number means that it may differ from its package.
+    Seen(u64),
+}
+
+/// What the policy says about the comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriftRules {
+    pub policy: DriftPolicy,
+    pub conflicts: FieldConflicts,
+}
+
+/// The objects of a revision under a policy. If any of it changes, all objects are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub revision: u32,
+    pub rules: DriftRules,
+    pub objects: ObjectRecords,
+}
+
+/// The objects of a revision, and what a watch has shown of each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub check: Check,
+    /// In the order of the objects.
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+impl Snapshot {
+    /// Returns the objects that are compared. Jobs are not: they run once, their fields cannot be changed, and one that is
+    /// missing may have been removed because its time to live was over. To create it again would run it again.
+    pub(super) fn compared(&self) -> impl Iterator<Item = (&ObjectRecord, Fingerprint)> {
+        let all = self.check.objects.iter().zip(self.fingerprints.iter().copied());
+        all.filter(|(object, _)| !is_job(object))
+    }
+
+    /// Returns what the watch has shown of an object.
+    pub(super) fn fingerprint(&self, object: &ObjectRecord) -> Option<Fingerprint> {
+        self.compared().find(|(one, _)| *one == object).map(|(_, fingerprint)| fingerprint)
+    }
+
+    /// Returns the digest by which the snapshot is recognized after a restart.
+    pub(super) fn digest(&self) -> String {
+        let Check { revision, rules: DriftRules { policy, conflicts }, .. } = &self.check;
+        let objects = self.compared().map(|(object, fingerprint)| {
+            let ObjectRecord { api_version, kind, namespace, name } = object;
+            format!("{api_version} {kind} {namespace}/{name} {fingerprint:?}")
+        });
+        let lines: Vec<_> =
+            [format!("{revision} {policy:?} {conflicts:?}")].into_iter().chain(objects).collect();
+        Digest::of(lines.join("\n")).hex()[..DIGITS].to_owned()
+    }
+}
+
+/// Digits of the digest in the status.
+const DIGITS: usize = 32;
+
+fn is_job(object: &ObjectRecord) -> bool {
+    object.kind == "Job" && object.api_version.starts_with("batch/")
+}

@@ -1,0 +1,263 @@
+//! What was compared and found, and what has to be compared next.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use chandler_api::{
+    extensions::DriftMode,
+    status::{DriftStatus, DriftedObject, DriftedState, ObjectRecord},
+};
+use jiff::Timestamp;
+
+use super::{
+    Check, ComparisonOutcome, DriftReport, Fingerprint, ObjectComparison, Snapshot, corrections::Corrections,
+    report,
+};
+use crate::{
+    backoff,
+    failure::{Category, Failure},
+};
+
+/// Objects are compared so long after an operation: controllers complete new objects first.
+const SETTLING: Duration = Duration::from_secs(2);
+/// Maximum number of objects in the status.
+const MAX_OBJECTS: usize = 10;
+
+/// What was found when the objects of a release were compared last. After a restart it is restored from the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriftState {
+    /// What was compared.
+    last: Option<Snapshot>,
+    /// The objects that differ or could not be compared.
+    found: Vec<DriftedObject>,
+    /// Recent corrections by object.
+    corrections: BTreeMap<ObjectRecord, Corrections>,
+    /// The last comparisons in a row after which an object was not as it should be, and that have to be repeated: how many, and
+    /// when the last one was.
+    unresolved: Option<(u32, Timestamp)>,
+    failure: Option<PastFailure>,
+    /// When the objects have settled after the last operation.
+    settled_at: Option<Timestamp>,
+}
+
+/// Comparisons that have failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct PastFailure {
+    of: Check,
+    failure: Failure,
+    count: u32,
+    at: Timestamp,
+}
+
+/// When to compare objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextComparison {
+    /// When one of them changes.
+    OnChange,
+    At(Timestamp),
+    Now(Vec<ObjectRecord>),
+}
+
+/// What a comparison has shown that was not known before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Objects that differ or are missing.
+    pub drifted: Vec<DriftedObject>,
+    pub corrected: Vec<ObjectComparison>,
+}
+
+impl DriftState {
+    /// Returns the state after a restart. If an object may have changed meanwhile, it is empty, so that all are compared.
+    pub fn restore(status: Option<&DriftStatus>, snapshot: &Snapshot) -> Self {
+        match status {
+            Some(status) if status.more == 0 && status.checked == snapshot.digest() => {
+                Self { last: Some(snapshot.clone()), found: status.objects.clone(), ..Self::default() }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    /// Takes in that an operation has changed the objects.
+    pub fn operated(&mut self, now: Timestamp) {
+        self.settled_at = now.checked_add(SETTLING).ok();
+    }
+
+    /// Returns when to compare which objects. `seed` identifies the release, see [`backoff::delay`].
+    pub fn next(&self, snapshot: &Snapshot, seed: &str, now: Timestamp) -> NextComparison {
+        let (due, later) = self.suspects(snapshot, seed, now);
+        if due.is_empty() {
+            return later.map_or(NextComparison::OnChange, NextComparison::At);
+        }
+        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.check);
+        let retry_at = failure.and_then(|past| {
+            past.at.checked_add(backoff::delay(past.failure.category, past.count, seed)).ok()
+        });
+        match retry_at.max(self.settled_at) {
+            Some(earliest) if earliest > now => NextComparison::At(earliest),
+            _ => NextComparison::Now(due),
+        }
+    }
+
+    /// Returns the objects to compare now, and when the next one follows: those that have changed since they were compared, and
+    /// those that have to be tried again.
+    fn suspects(
+        &self,
+        snapshot: &Snapshot,
+        seed: &str,
+        now: Timestamp,
+    ) -> (Vec<ObjectRecord>, Option<Timestamp>) {
+        let (mut due, mut later): (Vec<ObjectRecord>, Option<Timestamp>) = (Vec::new(), None);
+        let Some(last) = self.last_of(&snapshot.check) else {
+            return (snapshot.compared().map(|(object, _)| object.clone()).collect(), None);
+        };
+        let retry_at = self
+            .unresolved
+            .and_then(|(count, at)| at.checked_add(backoff::delay(Category::Rejected, count, seed)).ok());
+        for (object, fingerprint) in snapshot.compared() {
+            let wait_until = if last.fingerprint(object) != Some(fingerprint) {
+                self.corrections.get(object).and_then(Corrections::held_until)
+            } else if self.must_retry(object, &snapshot.check) {
+                retry_at
+            } else {
+                continue;
+            };
+            match wait_until.filter(|at| *at > now) {
+                Some(at) => later = Some(later.map_or(at, |later| later.min(at))),
+                None => due.push(object.clone()),
+            }
+        }
+        (due, later)
+    }
+
+    /// Returns what was compared last, if it was the same revision under the same policy.
+    fn last_of(&self, check: &Check) -> Option<&Snapshot> {
+        self.last.as_ref().filter(|last| last.check == *check)
+    }
+
+    /// Returns whether an object has to be compared again although it has not changed.
+    fn must_retry(&self, object: &ObjectRecord, check: &Check) -> bool {
+        let corrects = check.rules.policy.mode == DriftMode::Correct;
+        let found = self.found.iter().find(|found| found.object == *object);
+        found.is_some_and(|found| corrects || found.state == DriftedState::Unknown)
+    }
+
+    /// Takes in the comparison of some objects, as they were in a snapshot.
+    pub fn compared(
+        &mut self,
+        snapshot: Snapshot,
+        objects: &[ObjectRecord],
+        results: &[ObjectComparison],
+        now: Timestamp,
+    ) -> Changes {
+        let before = std::mem::take(&mut self.found);
+        if self.last_of(&snapshot.check).is_none() {
+            self.corrections.clear();
+            self.unresolved = None;
+        }
+        let kept = before.iter().filter(|found| {
+            !objects.contains(&found.object) && snapshot.check.objects.contains(&found.object)
+        });
+        self.found = kept.cloned().collect();
+        for object in objects {
+            let result = results.iter().find(|result| result.object == *object);
+            self.found.extend(result.map_or_else(|| Some(unanswered(object)), ObjectComparison::found));
+        }
+        let corrected: Vec<_> =
+            results.iter().filter(|one| one.outcome == ComparisonOutcome::Corrected).cloned().collect();
+        for correction in &corrected {
+            self.corrections.entry(correction.object.clone()).or_default().record(now);
+        }
+        self.corrections.retain(|_, corrections| corrections.is_recent(now));
+        let is_unresolved = objects.iter().any(|object| self.must_retry(object, &snapshot.check));
+        if is_unresolved {
+            let count = self.unresolved.map_or(1, |(count, _)| count.saturating_add(1));
+            self.unresolved = Some((count, now));
+        } else if !self.found.iter().any(|found| self.must_retry(&found.object, &snapshot.check)) {
+            self.unresolved = None;
+        }
+        self.failure = None;
+        self.remember(snapshot, objects);
+        let is_new = |found: &&DriftedObject| found.state != DriftedState::Unknown && !before.contains(found);
+        Changes { drifted: self.found.iter().filter(is_new).cloned().collect(), corrected }
+    }
+
+    /// Remembers the fingerprints of objects that were compared. Those of others stay as they were.
+    fn remember(&mut self, mut snapshot: Snapshot, objects: &[ObjectRecord]) {
+        if let Some(last) = self.last.take().filter(|last| last.check == snapshot.check) {
+            let all = snapshot.check.objects.iter().zip(&mut snapshot.fingerprints).zip(last.fingerprints);
+            for ((object, fingerprint), before) in all {
+                if !objects.contains(object) {
+                    *fingerprint = before;
+                }
+            }
+        }
+        self.last = Some(snapshot);
+    }
+
+    /// Takes in that a comparison has failed.
+    pub fn failed(&mut self, check: &Check, failure: Failure, now: Timestamp) {
+        let before = self.failure.take().filter(|past| past.of == *check);
+        let count = before.map_or(1, |past| past.count.saturating_add(1));
+        self.failure = Some(PastFailure { of: check.clone(), failure, count, at: now });
+    }
+
+    /// Returns the entry of the status.
+    pub fn status(&self) -> Option<DriftStatus> {
+        let checked = self.last.as_ref()?.digest();
+        let objects: Vec<_> = self.found.iter().take(MAX_OBJECTS).cloned().collect();
+        let more = u32::try_from(self.found.len() - objects.len()).unwrap_or(u32::MAX);
+        Some(DriftStatus { checked, objects, more })
+    }
+
+    /// Returns what is known about drift.
+    pub fn report(&self, snapshot: &Snapshot, now: Timestamp) -> DriftReport {
+        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.check);
+        // A single failure says little: it is repeated soon.
+        let failure = failure
+            .filter(|past| past.count > 1)
+            .map(|past| DriftReport::Unknown(format!("the objects could not be compared: {}", past.failure)));
+        let Some(last) = self.last_of(&snapshot.check) else {
+            return failure.unwrap_or(DriftReport::Unchanged);
+        };
+        let is_unknown = |found: &&DriftedObject| found.state == DriftedState::Unknown;
+        let contested = snapshot.compared().filter(|(object, fingerprint)| {
+            let held_until = self.corrections.get(object).and_then(Corrections::held_until);
+            last.fingerprint(object) != Some(*fingerprint) && held_until.is_some_and(|until| until > now)
+        });
+        let contested: Vec<String> = contested.map(|(object, _)| object.to_string()).collect();
+        let drifted = report::message(self.found.iter().filter(|found| !is_unknown(found)));
+        if !contested.is_empty() {
+            let contested = contested.join(", ");
+            let rest = if drifted.is_empty() { drifted } else { format!("; {drifted}") };
+            return DriftReport::Drifted(format!(
+                "another client keeps changing {contested}, so Chandler corrects it less and less often, at least every 10 \
+                 minutes{rest}"
+            ));
+        }
+        if !drifted.is_empty() {
+            return DriftReport::Drifted(drifted);
+        }
+        let unwatched = snapshot.compared().find(|(_, fingerprint)| *fingerprint == Fingerprint::Unwatched);
+        let unwatched = unwatched.map(|(object, _)| {
+            let ObjectRecord { api_version, kind, .. } = object;
+            DriftReport::Unknown(format!(
+                "{kind} ({api_version}) cannot be watched, so that changes are not noticed"
+            ))
+        });
+        let unknown = report::message(self.found.iter().filter(is_unknown));
+        let unknown = (!unknown.is_empty()).then_some(DriftReport::Unknown(unknown));
+        failure.or(unknown).or(unwatched).unwrap_or(DriftReport::InSync)
+    }
+}
+
+/// The package tool has returned nothing about an object.
+fn unanswered(object: &ObjectRecord) -> DriftedObject {
+    DriftedObject {
+        object: object.clone(),
+        state: DriftedState::Unknown,
+        paths: Vec::new(),
+        reason: "the package tool did not compare it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

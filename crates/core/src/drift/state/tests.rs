@@ -1,0 +1,257 @@
+use chandler_api::extensions::{DriftPolicy, FieldConflicts};
+
+use super::*;
+use crate::drift::DriftRules;
+
+const SEED: &str = "fleet/blue";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn object(kind: &str, name: &str) -> ObjectRecord {
+    let api_version = match kind {
+        "Job" => "batch/v1",
+        "Deployment" => "apps/v1",
+        _ => "v1",
+    };
+    ObjectRecord {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn web() -> ObjectRecord {
+    object("Deployment", "web")
+}
+
+fn config() -> ObjectRecord {
+    object("ConfigMap", "config")
+}
+
+/// A Deployment, a ConfigMap and a Job of revision 3 with these fingerprints.
+fn seen(mode: DriftMode, web_seen: u64, config_seen: Option<u64>) -> Snapshot {
+    let policy = DriftPolicy { mode, ignore: Vec::new() };
+    let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
+    let objects = vec![web(), config(), object("Job", "migrate")].into();
+    let config_seen = config_seen.map_or(Fingerprint::Missing, Fingerprint::Seen);
+    let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen, Fingerprint::Missing];
+    Snapshot { check: Check { revision: 3, rules, objects }, fingerprints }
+}
+
+fn result(object: ObjectRecord, outcome: ComparisonOutcome) -> ObjectComparison {
+    let path = || "/spec/template/spec/containers/0/image".to_owned();
+    let has_paths = matches!(outcome, ComparisonOutcome::Drifted | ComparisonOutcome::Corrected);
+    let paths = has_paths.then(path).into_iter().collect();
+    let reason =
+        if outcome == ComparisonOutcome::Unknown { "a webhook does not support dry run" } else { "" };
+    ObjectComparison { object, outcome, paths, reason: reason.to_owned() }
+}
+
+/// The state after both objects were compared at second 0.
+fn compared(mode: DriftMode, web_is: ComparisonOutcome, config_is: ComparisonOutcome) -> DriftState {
+    let mut state = DriftState::default();
+    let results = [result(web(), web_is), result(config(), config_is)];
+    state.compared(seen(mode, 1, Some(1)), &[web(), config()], &results, at(0));
+    state
+}
+
+fn in_sync(mode: DriftMode) -> DriftState {
+    compared(mode, ComparisonOutcome::InSync, ComparisonOutcome::InSync)
+}
+
+#[test]
+fn objects_are_compared_once_and_again_if_they_change() {
+    use DriftMode::{Correct, Report};
+    let (now, both) = (NextComparison::Now, vec![web(), config()]);
+    let next_revision = || {
+        let mut seen = seen(Report, 1, Some(1));
+        seen.check.revision = 4;
+        seen
+    };
+    let rows = [
+        ("first", DriftState::default(), seen(Report, 1, Some(1)), now(both.clone())),
+        ("the same", in_sync(Report), seen(Report, 1, Some(1)), NextComparison::OnChange),
+        ("changed", in_sync(Report), seen(Report, 2, Some(1)), now(vec![web()])),
+        ("deleted", in_sync(Report), seen(Report, 1, None), now(vec![config()])),
+        ("another revision", in_sync(Report), next_revision(), now(both.clone())),
+        ("another mode", in_sync(Report), seen(Correct, 1, Some(1)), now(both)),
+    ];
+    for (name, state, seen, expected) in rows {
+        assert_eq!(state.next(&seen, SEED, at(1)), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_change_during_a_comparison_is_compared_afterwards() {
+    let mut state = in_sync(DriftMode::Correct);
+    let changed = seen(DriftMode::Correct, 2, Some(2));
+    let corrected = result(web(), ComparisonOutcome::Corrected);
+    let changes = state.compared(changed.clone(), &[web()], std::slice::from_ref(&corrected), at(10));
+    assert_eq!(changes, Changes { drifted: Vec::new(), corrected: vec![corrected] });
+    // The ConfigMap was not part of the comparison, and the correction changes the Deployment.
+    let now = seen(DriftMode::Correct, 3, Some(2));
+    assert_eq!(state.next(&now, SEED, at(11)), NextComparison::Now(vec![web(), config()]));
+    assert_eq!(state.report(&now, at(11)), DriftReport::InSync);
+}
+
+#[test]
+fn what_is_not_resolved_is_tried_again() {
+    use ComparisonOutcome::{Drifted, Ignored, InSync, Missing, Unknown};
+    use DriftMode::{Correct, Report};
+    // The mode, the outcomes, and whether an object is compared again although it has not changed.
+    let rows = [
+        (Report, Drifted, Missing, None),
+        (Report, InSync, Ignored, None),
+        (Report, Unknown, Drifted, Some(vec![web()])),
+        (Correct, InSync, Ignored, None),
+        (Correct, InSync, Missing, Some(vec![config()])),
+        (Correct, Drifted, Unknown, Some(vec![web(), config()])),
+    ];
+    for (mode, web_is, config_is, retried) in rows {
+        let state = compared(mode, web_is, config_is);
+        let same = seen(mode, 1, Some(1));
+        let first = state.next(&same, SEED, at(1));
+        let later = state.next(&same, SEED, at(100));
+        match retried {
+            Some(objects) => {
+                assert!(matches!(first, NextComparison::At(_)), "{mode:?} {web_is:?} {config_is:?}");
+                assert_eq!(later, NextComparison::Now(objects));
+            }
+            None => assert_eq!((first, later), (NextComparison::OnChange, NextComparison::OnChange)),
+        }
+    }
+}
+
+#[test]
+fn a_release_is_compared_when_its_objects_have_settled() {
+    let mut state = DriftState::default();
+    state.operated(at(10));
+    let new = seen(DriftMode::Report, 1, Some(1));
+    assert_eq!(state.next(&new, SEED, at(11)), NextComparison::At(at(12)));
+    assert_eq!(state.next(&new, SEED, at(12)), NextComparison::Now(vec![web(), config()]));
+}
+
+#[test]
+fn a_comparison_that_has_failed_is_repeated_later() {
+    let mut state = in_sync(DriftMode::Report);
+    let changed = seen(DriftMode::Report, 2, Some(1));
+    let failure = Failure::new(Category::Unreachable, "no route");
+    state.failed(&changed.check, failure.clone(), at(10));
+    assert!(matches!(state.next(&changed, SEED, at(11)), NextComparison::At(retry) if retry < at(17)));
+    assert_eq!(state.next(&changed, SEED, at(17)), NextComparison::Now(vec![web()]));
+    assert_eq!(state.report(&changed, at(17)), DriftReport::InSync, "one failure says little");
+    state.failed(&changed.check, failure, at(17));
+    assert!(matches!(state.next(&changed, SEED, at(24)), NextComparison::At(_)));
+    let message = "the objects could not be compared: no route".to_owned();
+    assert_eq!(state.report(&changed, at(24)), DriftReport::Unknown(message));
+    let other = seen(DriftMode::Correct, 2, Some(1));
+    assert!(matches!(state.next(&other, SEED, at(18)), NextComparison::Now(_)), "another policy");
+    state.compared(changed.clone(), &[web()], &[result(web(), ComparisonOutcome::InSync)], at(30));
+    assert_eq!(state.report(&changed, at(30)), DriftReport::InSync);
+}
+
+#[test]
+fn an_object_that_another_client_keeps_changing_is_corrected_less_often() {
+    let mut state = in_sync(DriftMode::Correct);
+    let corrected = [result(web(), ComparisonOutcome::Corrected)];
+    for second in 1..=5 {
+        let changed = seen(DriftMode::Correct, 10 + second, Some(1));
+        assert_eq!(state.next(&changed, SEED, at(5)), NextComparison::Now(vec![web()]), "{second}");
+        state.compared(changed, &[web()], &corrected, at(i64::try_from(second).unwrap()));
+    }
+    let again = seen(DriftMode::Correct, 20, Some(1));
+    assert_eq!(state.next(&again, SEED, at(6)), NextComparison::At(at(15)));
+    let DriftReport::Drifted(message) = state.report(&again, at(6)) else { panic!("not drifted") };
+    assert!(message.starts_with("another client keeps changing Deployment default/web"), "{message}");
+    let other = seen(DriftMode::Correct, 20, Some(2));
+    assert_eq!(state.next(&other, SEED, at(6)), NextComparison::Now(vec![config()]), "others are not held");
+    assert_eq!(state.next(&again, SEED, at(15)), NextComparison::Now(vec![web()]));
+}
+
+#[test]
+fn the_first_objects_are_named() {
+    use ComparisonOutcome::{Drifted, InSync, Missing, Unknown};
+    let image = "Deployment default/web: /spec/template/spec/containers/0/image";
+    let drifted = |text: &str| DriftReport::Drifted(text.to_owned());
+    let rows = [
+        (InSync, InSync, DriftReport::InSync),
+        (Drifted, InSync, drifted(image)),
+        (Drifted, Missing, drifted(&format!("{image}; ConfigMap default/config is missing"))),
+        (Drifted, Unknown, drifted(image)),
+        (
+            Unknown,
+            InSync,
+            DriftReport::Unknown(
+                "Deployment default/web could not be compared (a webhook does not support dry run)"
+                    .to_owned(),
+            ),
+        ),
+    ];
+    for (web_is, config_is, expected) in rows {
+        let state = compared(DriftMode::Report, web_is, config_is);
+        assert_eq!(state.report(&seen(DriftMode::Report, 1, Some(1)), at(1)), expected);
+    }
+    let many = |count: usize| {
+        let names = (0..count).map(|n| object("ConfigMap", &format!("c{n}")));
+        names.map(|object| result(object, Missing).found().unwrap()).collect::<Vec<_>>()
+    };
+    let expected = "ConfigMap default/c0 is missing; ConfigMap default/c1 is missing; ConfigMap default/c2 is missing; and \
+                    2 more";
+    assert_eq!(report::message(many(5).iter()), expected);
+    let paths: Vec<_> = ["/a", "/b", "/c", "/d"].map(str::to_owned).into();
+    assert_eq!(report::fields(&paths), "/a, /b, /c and 1 more fields");
+}
+
+#[test]
+fn what_cannot_be_watched_or_was_not_compared_is_unknown() {
+    let mut unwatched = seen(DriftMode::Report, 1, Some(1));
+    unwatched.fingerprints[1] = Fingerprint::Unwatched;
+    let mut state = DriftState::default();
+    let in_sync = |object| result(object, ComparisonOutcome::InSync);
+    state.compared(unwatched.clone(), &[web(), config()], &[in_sync(web()), in_sync(config())], at(0));
+    let DriftReport::Unknown(message) = state.report(&unwatched, at(0)) else { panic!("known") };
+    assert!(message.starts_with("ConfigMap (v1) cannot be watched"), "{message}");
+    assert_eq!(state.next(&unwatched, SEED, at(1)), NextComparison::OnChange);
+
+    let known = seen(DriftMode::Report, 1, Some(1));
+    let mut state = DriftState::default();
+    assert_eq!(state.report(&known, at(0)), DriftReport::Unchanged, "nothing was compared yet");
+    state.compared(known.clone(), &[web(), config()], &[in_sync(web())], at(0));
+    let DriftReport::Unknown(message) = state.report(&known, at(0)) else { panic!("known") };
+    assert!(message.contains("ConfigMap default/config"), "{message}");
+}
+
+#[test]
+fn events_name_what_is_new() {
+    let mut state = compared(DriftMode::Report, ComparisonOutcome::Drifted, ComparisonOutcome::InSync);
+    let again = seen(DriftMode::Report, 2, None);
+    let results = [result(web(), ComparisonOutcome::Drifted), result(config(), ComparisonOutcome::Missing)];
+    let changes = state.compared(again, &[web(), config()], &results, at(9));
+    let names: Vec<_> = changes.drifted.iter().map(|found| found.object.name.as_str()).collect();
+    assert_eq!(names, ["config"]);
+}
+
+#[test]
+fn a_restart_compares_only_what_may_have_changed() {
+    let state = compared(DriftMode::Report, ComparisonOutcome::Drifted, ComparisonOutcome::InSync);
+    let (status, same) = (state.status().unwrap(), seen(DriftMode::Report, 1, Some(1)));
+    assert_eq!(status.checked.len(), 32);
+    let restored = DriftState::restore(Some(&status), &same);
+    assert_eq!(restored.next(&same, SEED, at(9)), NextComparison::OnChange);
+    assert_eq!(restored.report(&same, at(9)), state.report(&same, at(9)));
+    assert_eq!(restored.status(), Some(status.clone()));
+    let truncated = DriftStatus { more: 1, ..status.clone() };
+    let rows = [
+        (None, same.clone()),
+        (Some(&truncated), same),
+        (Some(&status), seen(DriftMode::Report, 2, Some(1))),
+        (Some(&status), seen(DriftMode::Correct, 1, Some(1))),
+    ];
+    for (status, seen) in rows {
+        let restored = DriftState::restore(status, &seen);
+        assert_eq!(restored.next(&seen, SEED, at(9)), NextComparison::Now(vec![web(), config()]));
+    }
+}

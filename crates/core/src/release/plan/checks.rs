@@ -1,0 +1,31 @@
+//! Plans for a release that is up to date: its tests, and the comparison of its objects.
+
+use super::{Observed, OperationKind, Plan, TestNeed, Wait, hold_operation, plan_presence};
+
+/// Plans for a release that is up to date: its tests have to run, or its objects have to be compared. Neither is done while
+/// operations are held; only tests that have to succeed first wait until they are not.
+pub(super) fn plan_checks(observed: &Observed<'_>) -> Plan {
+    let is_held = hold_operation(observed).is_some();
+    match observed.tests {
+        TestNeed::Required | TestNeed::Failed => Plan::Operate(OperationKind::Test),
+        TestNeed::Optional if !is_held => Plan::Operate(OperationKind::Test),
+        TestNeed::None | TestNeed::Optional if observed.compare && !is_held => {
+            Plan::Operate(OperationKind::Compare)
+        }
+        TestNeed::None | TestNeed::Optional => Plan::NoOp,
+    }
+}
+
+/// Plans while objects are compared or tests run: an operation that changes the release does not wait for their end.
+pub(super) fn plan_during_check(
+    observed: &Observed<'_>,
+    kind: OperationKind,
+    generation: Option<i64>,
+) -> Plan {
+    match plan_presence(&Observed { operation: None, ..observed.clone() }, generation) {
+        Plan::NoOp => Plan::Wait(Wait::Operating(kind)),
+        Plan::Operate(next) if next.is_check() => Plan::Wait(Wait::Operating(kind)),
+        Plan::Operate(_) | Plan::Adopt { .. } | Plan::Describe => Plan::Cancel(kind),
+        next => next,
+    }
+}

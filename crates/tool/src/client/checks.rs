@@ -1,0 +1,191 @@
+//! Comparisons of releases with their records, and their tests.
+
+use chandler_api::status::ObjectRecord;
+use chandler_core::failure::Failure;
+use tokio_util::sync::CancellationToken;
+
+use super::{GRACE, OperationFailure, PackageTool, StepReport, broken, client, follow, traced, transport};
+use crate::{
+    convert,
+    generated::tool::{self as proto, operation_result::Outcome},
+    order::{CompareOrder, IgnoreRule, TestOrder},
+};
+
+/// How an object on the cluster compares with the recorded one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ComparisonOutcome {
+    InSync,
+    /// It differs, and was not corrected.
+    Drifted,
+    /// It does not exist, and was not created.
+    Missing,
+    /// It differed or was missing before.
+    Corrected,
+    /// It could not be compared.
+    Unknown,
+    /// It is not to be compared.
+    Ignored,
+}
+
+/// The result of comparing one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectComparison {
+    pub object: ObjectRecord,
+    pub outcome: ComparisonOutcome,
+    /// JSON pointers to the fields that differ or were corrected, at most 20. Never values.
+    pub paths: Vec<String>,
+    /// Why the object is unknown, ignored or not corrected. Empty otherwise.
+    pub reason: String,
+}
+
+/// The result of one test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestResult {
+    /// For example `Pod shop/web-test`.
+    pub name: String,
+    pub passed: bool,
+    /// Why the test has failed.
+    pub message: String,
+    /// The end of its log, at most 2 KiB, if it was asked for and the test has failed.
+    pub log_tail: String,
+}
+
+impl PackageTool {
+    /// Compares the objects of a release with those that its newest revision records, and corrects them if requested. When
+    /// `cancel` fires, returns after the tool has stopped touching the cluster.
+    pub async fn compare(
+        &self,
+        order: CompareOrder,
+        cancel: &CancellationToken,
+        on_step: impl FnMut(StepReport),
+    ) -> Result<Vec<ObjectComparison>, OperationFailure> {
+        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
+        let (id, limit) = (order.operation_id.clone(), order.timeout.saturating_add(GRACE));
+        let mut client = client(&guard);
+        let opened = client.compare(traced(compare_request(order))).await.map_err(transport)?;
+        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        match result.outcome {
+            Some(Outcome::Comparison(comparison)) => {
+                Ok(comparison.objects.into_iter().map(comparison_of).collect())
+            }
+            _ => Err(broken("Compare").into()),
+        }
+    }
+
+    /// Runs the tests of a release. Tests that have failed are no failure of the operation; an empty result means that the
+    /// release has no tests. When `cancel` fires, returns after the tool has stopped touching the cluster.
+    pub async fn test(
+        &self,
+        order: TestOrder,
+        cancel: &CancellationToken,
+        on_step: impl FnMut(StepReport),
+    ) -> Result<Vec<TestResult>, OperationFailure> {
+        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
+        let (id, limit) = (order.operation_id.clone(), order.timeout.saturating_add(GRACE));
+        let mut client = client(&guard);
+        let opened = client.test(traced(test_request(order))).await.map_err(transport)?;
+        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        match result.outcome {
+            Some(Outcome::Tests(report)) => Ok(report.tests.into_iter().map(test_result).collect()),
+            _ => Err(broken("Test").into()),
+        }
+    }
+}
+
+fn compare_request(order: CompareOrder) -> proto::CompareRequest {
+    let CompareOrder {
+        operation_id,
+        target,
+        release,
+        revision,
+        objects,
+        correct,
+        ignore,
+        conflicts,
+        timeout,
+    } = order;
+    proto::CompareRequest {
+        operation_id,
+        target: Some(convert::target(&target)),
+        release: Some(convert::release(&release)),
+        revision,
+        objects: objects.into_iter().map(convert::object_ref).collect(),
+        correct,
+        ignore: ignore.into_iter().map(ignore_rule).collect(),
+        field_conflicts: convert::field_conflicts(conflicts).into(),
+        timeout: convert::duration(timeout),
+    }
+}
+
+fn ignore_rule(rule: IgnoreRule) -> proto::IgnoreRule {
+    proto::IgnoreRule {
+        kind: rule.kind.unwrap_or_default(),
+        name: rule.name.unwrap_or_default(),
+        namespace: rule.namespace.unwrap_or_default(),
+        paths: rule.paths,
+    }
+}
+
+fn test_request(order: TestOrder) -> proto::TestRequest {
+    let TestOrder { operation_id, target, release, revision, timeout, logs } = order;
+    proto::TestRequest {
+        operation_id,
+        target: Some(convert::target(&target)),
+        release: Some(convert::release(&release)),
+        revision,
+        timeout: convert::duration(timeout),
+        logs,
+    }
+}
+
+fn comparison_of(comparison: proto::ObjectComparison) -> ObjectComparison {
+    let outcome = comparison_outcome(comparison.outcome());
+    ObjectComparison {
+        object: convert::object(comparison.object.unwrap_or_default()),
+        outcome,
+        paths: comparison.paths,
+        reason: comparison.reason,
+    }
+}
+
+fn comparison_outcome(outcome: proto::ComparisonOutcome) -> ComparisonOutcome {
+    use proto::ComparisonOutcome as O;
+    match outcome {
+        O::InSync => ComparisonOutcome::InSync,
+        O::Drifted => ComparisonOutcome::Drifted,
+        O::Missing => ComparisonOutcome::Missing,
+        O::Corrected => ComparisonOutcome::Corrected,
+        O::Unknown | O::Unspecified => ComparisonOutcome::Unknown,
+        O::Ignored => ComparisonOutcome::Ignored,
+    }
+}
+
+fn test_result(result: proto::TestResult) -> TestResult {
+    TestResult {
+        name: result.name,
+        passed: result.passed,
+        message: result.message,
+        log_tail: result.log_tail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_that_is_not_known_says_nothing_about_the_object() {
+        let read = |outcome| comparison_of(proto::ObjectComparison { outcome, ..Default::default() }).outcome;
+        assert_eq!(read(proto::ComparisonOutcome::InSync.into()), ComparisonOutcome::InSync);
+        assert_eq!(read(0), ComparisonOutcome::Unknown);
+        assert_eq!(read(1000), ComparisonOutcome::Unknown, "a newer tool");
+    }
+
+    #[test]
+    fn a_rule_without_a_target_is_for_all_objects() {
+        let rule = IgnoreRule { paths: vec!["/spec/replicas".to_owned()], ..IgnoreRule::default() };
+        let message = ignore_rule(rule);
+        assert_eq!((message.kind.as_str(), message.name.as_str(), message.namespace.as_str()), ("", "", ""));
+        assert_eq!(message.paths, ["/spec/replicas"]);
+    }
+}
