@@ -1,6 +1,7 @@
 //! The status types that all kinds of placements and of releases share.
 
 mod object_records;
+mod rollout;
 
 use std::fmt;
 
@@ -12,13 +13,19 @@ use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::object_records::ObjectRecords;
+pub use self::{
+    object_records::ObjectRecords,
+    rollout::{RolloutState, RolloutStatus},
+};
 use crate::addons::is_default;
 
 /// Condition of a release object: its objects exist on the workload cluster and are healthy.
 pub const HEALTHY: &str = "Healthy";
 /// Condition of a release object whose placement refers to an AddonPolicy: the policy is used.
 pub const POLICY_ACCEPTED: &str = "PolicyAccepted";
+
+/// Condition of a placement whose policy has a rollout: every cluster has the current spec.
+pub const ROLLED_OUT: &str = "RolledOut";
 
 /// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,6 +42,9 @@ pub struct PlacementStatus {
     /// The number of matching clusters on which the release is ready, for example `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_clusters: Option<String>,
+    /// The rollout of the last change, if the policy has a rollout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
     /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -70,6 +80,9 @@ pub struct ReleaseStatus {
     /// Digests of the values in the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<ValuesRecord>,
+    /// Digest of package, values and options that the release should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<String>,
     /// Objects of the release on the workload cluster.
     #[serde(default, skip_serializing_if = "ObjectRecords::is_empty")]
     pub inventory: ObjectRecords,

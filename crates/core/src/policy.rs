@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chandler_api::extensions::{
     AddonPolicySpec, CrdsPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, OnFailure,
     OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference, Reference, Remediation,
-    SUSPEND_ANNOTATION, Scope, UNSELECTED_ANNOTATION,
+    RolloutPolicy, SUSPEND_ANNOTATION, Scope, UNSELECTED_ANNOTATION,
 };
 use kube_core::{Resource, ResourceExt as _};
 
@@ -37,6 +37,8 @@ pub struct ReleasePolicy {
     pub on_cluster_delete: Option<OnClusterDelete>,
     /// What happens to CRDs, unless the placement skips them.
     pub crds: CrdsPolicy,
+    /// How changes reach clusters. `None` means all at once.
+    pub rollout: Option<RolloutPolicy>,
 }
 
 impl Default for ReleasePolicy {
@@ -50,6 +52,7 @@ impl Default for ReleasePolicy {
             on_unselect: OnUnselect::default(),
             on_cluster_delete: None,
             crds: CrdsPolicy::default(),
+            rollout: None,
         }
     }
 }
@@ -119,6 +122,7 @@ pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy
         on_unselect: spec.on_unselect.unwrap_or_default(),
         on_cluster_delete: spec.on_cluster_delete,
         crds: spec.crds.unwrap_or_default(),
+        rollout: spec.rollout.clone(),
     };
     let mut conflicts = Vec::new();
     if let Some(remediation) = policy.remediation.as_mut().filter(|_| options.atomic)

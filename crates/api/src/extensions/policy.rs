@@ -4,7 +4,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use super::OnClusterDelete;
+use super::{OnClusterDelete, RolloutPolicy};
 use crate::addons::is_default;
 
 /// How the releases of placements are operated. A change of a policy creates no revision.
@@ -63,6 +63,9 @@ pub struct AddonPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "choice::<CrdsPolicy>")]
     pub crds: Option<CrdsPolicy>,
+    /// How a change of the placement reaches its clusters, one after another. If unset, it reaches all of them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutPolicy>,
 }
 
 /// Returns the schema of an enum without the description of the type, so that a field keeps its own.

@@ -13,8 +13,9 @@ use chandler_api::{
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
+use serde_json::Value;
 
-use super::{PlacementKind, RENDERED_FROM_ANNOTATION, Selection, SelectionError};
+use super::{PlacementKind, RENDERED_FROM_ANNOTATION, Selection, SelectionError, kind::spec_without};
 use crate::{
     digest::Digest,
     identity::ClusterKey,
@@ -46,6 +47,10 @@ impl PlacementKind for HelmChartProxy {
     fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
         PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
+    }
+
+    fn shared_spec(&self) -> Value {
+        spec_without(&self.spec, &["clusterSelector"])
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {

@@ -1,4 +1,7 @@
-use chandler_api::{addons::HelmReleaseProxy, extensions::HealthPolicy};
+use chandler_api::{
+    addons::HelmReleaseProxy,
+    extensions::{HealthPolicy, RolloutPolicy},
+};
 use serde_json::json;
 
 use super::*;
@@ -43,6 +46,7 @@ fn every_field_of_a_policy_applies() {
         on_unselect: Some(OnUnselect::Orphan),
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: Some(CrdsPolicy::CreateReplace),
+        rollout: Some(RolloutPolicy::default()),
     };
     let (policy, conflict) = merge(&spec, PolicyOverrides::default());
     let expected = ReleasePolicy {
@@ -54,6 +58,7 @@ fn every_field_of_a_policy_applies() {
         on_unselect: OnUnselect::Orphan,
         on_cluster_delete: Some(OnClusterDelete::Uninstall),
         crds: CrdsPolicy::CreateReplace,
+        rollout: Some(RolloutPolicy::default()),
     };
     assert_eq!((&policy, conflict), (&expected, None));
     assert_eq!(PolicyState::Known { policy, conflict: None }.effective(), expected);
