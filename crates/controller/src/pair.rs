@@ -7,6 +7,7 @@ use chandler_core::{
     placement::PlacementKind,
     policy::{PolicyState, is_suspended, last_on_cluster_delete},
     release::replaces_unsafe_crds,
+    rollout::aborted_revision,
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
@@ -301,6 +302,7 @@ fn placement_state<P: PlacementKind>(
                 && cluster.is_some_and(|(cluster, key)| !placement.selects(&key, cluster.labels())),
             replace_unsafe_crds: replaces_unsafe_crds(&*placement),
             on_cluster_delete: policy.on_cluster_delete(release),
+            aborted_from: aborted_revision(&*placement, release),
             policy: match policy {
                 // Users delete a placement together with its policy.
                 PolicyState::Missing(_) if deleting => PolicyState::None,

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 use super::{
-    ReleaseContext,
+    PlacementState, ReleaseContext,
     inputs::{self, Inputs},
 };
 use crate::{
@@ -73,6 +73,8 @@ pub(super) struct Start {
     pub restored: Option<Restored>,
     /// When the failure happened that the operation is the remediation of.
     pub failed_at: Option<Timestamp>,
+    /// Whether a user has asked for it, instead of the policy.
+    pub requested: bool,
 }
 
 /// The revision that a rollback restores.
@@ -202,6 +204,9 @@ impl<R: ReleaseKind> Work<R> {
             Operation::Apply { .. } | Operation::Remove => None,
         };
         let is_remediated = remediation.is_none_or(|on_failure| {
+            if self.start.requested {
+                return self.is_still_requested(&object, &placement);
+            }
             placement.remediates(&*object, on_failure, self.start.failed_at, Timestamp::now())
         });
         if !is_unchanged || is_paused || !placement.allows(&*object) || !is_remediated {
@@ -211,6 +216,13 @@ impl<R: ReleaseKind> Work<R> {
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
         Some(desired)
+    }
+
+    /// Returns whether a user still wants to restore the revision.
+    fn is_still_requested(&self, object: &R, placement: &PlacementState) -> bool {
+        let Operation::Rollback { inputs } = &self.start.operation else { return false };
+        let restored = self.start.restored.as_ref().map(|restored| restored.revision);
+        restored.is_some() && placement.requested_rollback(object, &inputs.digest) == restored
     }
 
     /// Reads what is applied. Returns `None` if the operation applies nothing.

@@ -86,6 +86,7 @@ where
             // Known although the write of the status failed: the format of the package selects the tool.
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
+            status.input_digest = Some(inputs.digest.to_string());
         }
         Ok(Self {
             placement: (context.placement_state)(&object),
@@ -144,7 +145,7 @@ where
                 Plan::Wait(_) => break,
             }
         }
-        self.record_policy(&view).await?;
+        self.record_policy(&desired, &view).await?;
         let health = self.health(&desired, &view);
         self.update_conditions(&desired, &decision, health.of_release.as_ref());
         self.write().await?;
@@ -188,7 +189,13 @@ where
         let (unmet, needed_by) = self.dependencies(desired, view);
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
-        self.rollback_to = Self::rollback_target(desired, view, seen, inputs.as_ref());
+        let requested_rollback = inputs
+            .as_ref()
+            .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
+        self.rollback_to = match requested_rollback {
+            Some(revision) => Self::requested_target(desired, view, revision),
+            None => Self::rollback_target(desired, view, seen, inputs.as_ref()),
+        };
         let placement = &self.placement;
         let observed = Observed {
             deleting: self.deleting(),
@@ -222,6 +229,7 @@ where
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
+            requested_rollback,
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),
             now: self.now,
@@ -273,6 +281,7 @@ where
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
+                self.status.input_digest = Some(inputs.digest.to_string());
                 let key = self.inputs_key(desired, inputs.kubernetes_minor.clone());
                 self.state.inputs = Some((key, inputs));
             }

@@ -7,6 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     release::{ClusterState, Desired, RecordState, ReleaseKind, ToolChoice, tool_with_record},
+    rollout::requested_rollback,
     target::Target,
 };
 use chandler_tool::PackageTool;
@@ -64,12 +65,14 @@ where
         }
     }
 
-    /// Returns whether the policy rolls back and the tool can do it. A tool that does not answer may be able to.
+    /// Returns whether the policy rolls back, or a user has asked for it, and the tool can do it. A tool that does not answer may be able to.
     async fn can_roll_back(&self, tool: &PackageTool) -> bool {
         let remediation = self.placement.policy.effective().remediation;
-        if remediation.is_none_or(|remediation| remediation.on_failure != OnFailure::Rollback)
-            || self.status.last_failure.is_none()
-        {
+        let is_requested =
+            self.placement.aborted_from.is_some() || requested_rollback(&*self.object).is_some();
+        let is_remediation = self.status.last_failure.is_some()
+            && remediation.is_some_and(|remediation| remediation.on_failure == OnFailure::Rollback);
+        if !is_requested && !is_remediation {
             return false;
         }
         let description = tool.description().await;

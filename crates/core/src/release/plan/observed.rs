@@ -53,6 +53,8 @@ pub struct Observed<'a> {
     /// The revision that a rollback would restore, if there is one and the tool can: see
     /// [`rollback_target`](crate::inventory::ReleaseInventory::rollback_target).
     pub rollback_to: Option<u32>,
+    /// The revision that a user wants to restore instead of the current inputs, or that was deployed before an aborted rollout.
+    pub requested_rollback: Option<u32>,
     /// Whether the tool has confirmed that the release does not exist. The inventory may lag behind an operation.
     pub absence_confirmed: bool,
     pub failure: Option<&'a PastFailure>,

@@ -1,4 +1,5 @@
 mod policy;
+mod requested;
 
 use super::*;
 use crate::{digest::InputMark, failure::Category};
@@ -49,6 +50,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         described: Some(4),
         differs: None,
         rollback_to: None,
+        requested_rollback: None,
         absence_confirmed: true,
         failure: None,
         now: at(1_010),
