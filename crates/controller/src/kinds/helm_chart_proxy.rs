@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
-    placement::{Compose, ComposeError, Composed},
+    placement::{Compose, ComposeError, ComposeMode, Composed},
     tasks::take_turns,
     templates::{TemplateInput, Templates},
 };
@@ -39,6 +39,7 @@ impl Compose<HelmChartProxy> for Composer {
         placement: &'a HelmChartProxy,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
+        _: &'a ComposeMode<'a, HelmReleaseProxy>,
     ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, ReconcileError>> {
         self.releases(placement, clusters, existing).boxed()
     }
@@ -79,11 +80,11 @@ impl Composer {
             let there = existing.get(key).map(AsRef::as_ref);
             match self.known(&uid, template, key, cluster, there).await {
                 Ok(Known::Plain) => {
-                    composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there)));
+                    composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there).into()));
                 }
                 Ok(Known::Current(values, digest)) => {
                     let object = rendered_release_object(placement, key, values, &digest, there);
-                    composed.insert(key.clone(), Ok(object));
+                    composed.insert(key.clone(), Ok(object.into()));
                 }
                 Ok(Known::Outdated(data, digest)) => {
                     inputs.push(TemplateInput { cluster: key.clone(), data, digest: digest.clone() });
@@ -99,7 +100,7 @@ impl Composer {
             let there = existing.get(&key).map(AsRef::as_ref);
             let values = evaluated.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object =
-                values.map(|values| rendered_release_object(placement, &key, values, &digest, there));
+                values.map(|values| rendered_release_object(placement, &key, values, &digest, there).into());
             composed.insert(key, object);
         }
         Ok(composed)

@@ -55,6 +55,10 @@ impl PlacementKind for ExtensionInstance {
         spec_without(&self.spec, &["clusters", "dependencies", "serviceAccountName", "policyRef"])
     }
 
+    fn follows_newest_version(&self) -> bool {
+        self.spec.source.as_ref().is_some_and(|source| source.source_ref.is_none() && source.version.is_none())
+    }
+
     fn follows_extensions(&self) -> bool {
         self.spec.extension.is_some()
     }

@@ -53,6 +53,10 @@ impl PlacementKind for HelmChartProxy {
         spec_without(&self.spec, &["clusterSelector"])
     }
 
+    fn follows_newest_version(&self) -> bool {
+        self.spec.version.is_empty()
+    }
+
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
         existing.spec == desired.spec
             && contains(existing.labels(), desired.labels())

@@ -44,6 +44,8 @@ pub trait PlacementKind:
     /// Returns the part of its spec that its release objects share: all but the selection of clusters and what does not reach
     /// release objects.
     fn shared_spec(&self) -> Value;
+    /// Returns whether it names no version of its package, so that the newest one is installed.
+    fn follows_newest_version(&self) -> bool;
     /// Returns how a policy refers to it.
     fn reference(&self) -> PlacementReference {
         PlacementReference { kind: Self::KIND_NAME, name: self.meta().name.clone().unwrap_or_default() }
