@@ -9,6 +9,7 @@ pub mod fixtures;
 pub mod fleet;
 pub mod listing;
 pub mod paging;
+pub mod rollouts;
 pub mod sources;
 pub mod suspend_and_retry;
 pub mod tunnels;
