@@ -103,7 +103,9 @@ impl Values {
                 Ok(values) => {
                     let current = current.map(AsRef::as_ref);
                     let parameters = shared_parameters(&layers, &read);
-                    let stored = self.store(instance, &key, values, &read, &layers, current, write).await;
+                    let may_write = write || current.is_none();
+                    let secret = read.secret.then_some(may_write);
+                    let stored = self.store(instance, &key, values, secret, &layers, current).await;
                     stored.map(|(values, values_secret)| ComposedValues { values, values_secret, parameters })
                 }
                 Err(error) => Err(error),
@@ -132,25 +134,24 @@ impl Values {
         problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
 
-    /// Stores values in a Secret if one of their sources may be secret.
+    /// Stores values in a Secret if one of their sources may be secret. `secret` says then whether a Secret with other values may be
+    /// replaced.
     async fn store(
         &self,
         instance: &ExtensionInstance,
         cluster: &ClusterKey,
         values: Rendered,
-        read: &Read,
+        secret: Option<bool>,
         layers: &Layers,
         existing: Option<&AddonRelease>,
-        write: bool,
     ) -> Result<(Option<String>, Option<ValuesSecret>), ComposeError> {
-        if !read.secret {
+        let Some(may_write) = secret else {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
-        }
+        };
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
         let is_other = existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
-        let may_write = write || !is_other;
-        if may_write && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref()) {
+        if (may_write || !is_other) && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref()) {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))
