@@ -114,7 +114,11 @@ pub async fn run(command: RolloutCommand) -> Result<()> {
             } else {
                 rollouts::skip(&selection.fleet, placement, &cluster)?
             };
-            let done = if none { "includes all clusters".to_owned() } else { format!("skips {}", cluster.join(", ")) };
+            let done = if none {
+                "includes all clusters".to_owned()
+            } else {
+                format!("skips {}", cluster.join(", "))
+            };
             apply(&selection, change, &done, &format!("{done} already")).await
         }
     }
@@ -164,7 +168,8 @@ fn is_observed(placement: &Placement) -> bool {
 
 fn text(status: &RolloutStatus) -> String {
     let wave = status.wave.as_ref().map(|wave| format!("{wave} ({}/{})", status.wave_index, status.waves));
-    let numbers = [status.total, status.updated, status.updating, status.held, status.failed, status.unavailable];
+    let numbers =
+        [status.total, status.updated, status.updating, status.held, status.failed, status.unavailable];
     let [total, updated, updating, held, failed, unavailable] = numbers.map(|number| number.to_string());
     let row = [
         status.state.to_string(),

@@ -33,8 +33,7 @@ use crate::{
 };
 
 /// Returns the newest version of the package of a release.
-pub type NewestVersion =
-    Box<dyn Fn(Desired) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
+pub type NewestVersion = Box<dyn Fn(Desired) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
 
 /// The context of the reconciler of placements.
 pub struct PlacementContext<P: PlacementKind> {

@@ -56,7 +56,8 @@ pub fn pause(placement: &Placement) -> Change {
 /// Returns the change that lets a rollout go on: failures until now do not count any more.
 pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Change {
     // The clock of the manager may be ahead. Recorded times have no fractions of a second.
-    let failures = releases_of(fleet, placement).into_iter().filter_map(|one| one.status.last_failure.as_ref());
+    let failures =
+        releases_of(fleet, placement).into_iter().filter_map(|one| one.status.last_failure.as_ref());
     let after = |at: Timestamp| at.checked_add(SignedDuration::from_secs(1)).unwrap_or(at);
     let resumed_at = failures.map(|failure| after(failure.at.0)).fold(now, Timestamp::max);
     let patch = patch(&[
@@ -82,7 +83,8 @@ pub fn abort(placement: &Placement) -> Result<Change, RolloutError> {
 
 /// Returns the change that leaves clusters out of rollouts, besides those that are left out already.
 pub fn skip(fleet: &Fleet, placement: &Placement, clusters: &[String]) -> Result<Change, RolloutError> {
-    let known: BTreeSet<_> = releases_of(fleet, placement).into_iter().map(|one| one.cluster.clone()).collect();
+    let known: BTreeSet<_> =
+        releases_of(fleet, placement).into_iter().map(|one| one.cluster.clone()).collect();
     if let Some(unknown) = clusters.iter().find(|cluster| !known.contains(*cluster)) {
         let placement = placement.object.to_string();
         return Err(RolloutError::NoRelease { placement, cluster: unknown.clone() });
@@ -156,17 +158,19 @@ mod tests {
         let mut failed = ready("False", "RetriesExhausted", "");
         failed["inputDigest"] = json!("d1");
         failed["revision"] = json!(4);
-        let record = |revision: u32, status: &str| {
-            json!({"revision": revision, "status": status, "at": "2026-01-01T00:00:00Z"})
-        };
+        let record = |revision: u32, status: &str| json!({"revision": revision, "status": status, "at": "2026-01-01T00:00:00Z"});
         failed["history"] = json!([record(4, "failed"), record(3, "deployed"), record(2, "superseded")]);
         failed["lastFailure"] = json!({
             "category": "NotReady", "message": "", "input": "", "count": 1, "at": "2026-01-01T00:05:00Z",
         });
         let mut placement = placement("hello", &[]);
-        placement.status.rollout =
-            Some(RolloutStatus { state, targets: vec!["t1".into(), "t2".into()], ..RolloutStatus::default() });
-        let releases = vec![release("hello", "alpha", &failed), release("hello", "bravo", &ready("True", "Ready", ""))];
+        placement.status.rollout = Some(RolloutStatus {
+            state,
+            targets: vec!["t1".into(), "t2".into()],
+            ..RolloutStatus::default()
+        });
+        let releases =
+            vec![release("hello", "alpha", &failed), release("hello", "bravo", &ready("True", "Ready", ""))];
         Fleet { placements: vec![placement], releases }
     }
 
@@ -181,7 +185,8 @@ mod tests {
         assert_eq!(paused, Some(json!({"chandler.dev/rollout-paused": "true"})));
         fleet.placements[0].rollout.paused = true;
         assert_eq!(pause(&fleet.placements[0]).patch, None);
-        let resumed = |now: &str| annotations(&resume(&fleet, &fleet.placements[0], now.parse().unwrap())).unwrap();
+        let resumed =
+            |now: &str| annotations(&resume(&fleet, &fleet.placements[0], now.parse().unwrap())).unwrap();
         let late = resumed("2026-01-01T01:00:00Z");
         assert_eq!(late["chandler.dev/rollout-resume-at"], "2026-01-01T01:00:00Z");
         assert_eq!(late["chandler.dev/rollout-paused"], Value::Null);
@@ -225,6 +230,9 @@ mod tests {
         let changes = roll_back(&one, &fleet, Some(2)).unwrap();
         assert_eq!(annotations(&changes[0]), Some(json!({"chandler.dev/rollback-to": "2.d1"})));
         let error = roll_back(&one, &fleet, Some(4)).unwrap_err().to_string();
-        assert_eq!(error, "HelmReleaseProxy fleet/hello-alpha has no revision 4 that was deployed; it has 3, 2");
+        assert_eq!(
+            error,
+            "HelmReleaseProxy fleet/hello-alpha has no revision 4 that was deployed; it has 3, 2"
+        );
     }
 }

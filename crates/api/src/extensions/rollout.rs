@@ -59,7 +59,7 @@ pub struct Wave {
     pub selector: LabelSelector,
     /// How long the releases of the wave have to be ready before the next wave begins, as a Go duration. If unset, the next wave
     /// begins as soon as they are ready.
-    #[serde(default = "no_soak", skip_serializing_if = "is_zero")]
+    #[serde(default = "no_soak")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub soak: Timeout,
@@ -81,10 +81,6 @@ fn default_timeout() -> Timeout {
 
 fn no_soak() -> Timeout {
     Timeout("0s".to_owned())
-}
-
-fn is_zero(soak: &Timeout) -> bool {
-    *soak == no_soak()
 }
 
 fn number_or_percentage(_: &mut SchemaGenerator) -> Schema {
@@ -117,12 +113,13 @@ mod tests {
         let text = json!({
             "maxConcurrent": 3, "stopAfterFailures": 0, "timeout": "5m", "waves": [
                 {"name": "canary", "selector": {"matchLabels": {"tier": "canary"}}, "soak": "1h"},
-                {"name": "staging", "selector": {"matchLabels": {"tier": "staging"}}},
+                {"name": "staging", "selector": {"matchLabels": {"tier": "staging"}}, "soak": "0s"},
             ],
         });
         let policy: RolloutPolicy = serde_json::from_value(text.clone()).unwrap();
-        assert_eq!(policy.waves[1].soak, no_soak());
         assert_eq!(serde_json::to_value(&policy).unwrap(), text);
+        let wave: Wave = serde_json::from_value(json!({"name": "all", "selector": {}})).unwrap();
+        assert_eq!(wave.soak, no_soak());
     }
 
     #[test]
@@ -133,7 +130,10 @@ mod tests {
         let number = &rollout["maxConcurrent"];
         assert_eq!(number["x-kubernetes-int-or-string"], true);
         assert_eq!(number["default"], "25%");
-        assert!(number["x-kubernetes-validations"][0]["rule"].as_str().unwrap().contains("matches"), "{number}");
+        assert!(
+            number["x-kubernetes-validations"][0]["rule"].as_str().unwrap().contains("matches"),
+            "{number}"
+        );
         assert!(number["description"].as_str().unwrap().contains("percentage"), "{number}");
         assert_eq!(rollout["waves"]["x-kubernetes-list-map-keys"], json!(["name"]));
         assert_eq!(rollout["waves"]["maxItems"], 16);

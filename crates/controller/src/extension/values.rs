@@ -150,8 +150,11 @@ impl Values {
         };
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        let is_other = existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
-        if (may_write || !is_other) && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref()) {
+        let is_other =
+            existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
+        if (may_write || !is_other)
+            && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref())
+        {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))

@@ -80,7 +80,10 @@ impl Composer {
             let there = existing.get(key).map(AsRef::as_ref);
             match self.known(&uid, template, key, cluster, there).await {
                 Ok(Known::Plain) => {
-                    composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there).into()));
+                    composed.insert(
+                        key.clone(),
+                        Ok(release_object(placement, key, template.clone(), there).into()),
+                    );
                 }
                 Ok(Known::Current(values, digest)) => {
                     let object = rendered_release_object(placement, key, values, &digest, there);

@@ -207,7 +207,8 @@ where
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
         mode: &ComposeMode<'_, P::Release>,
-    ) -> Result<(ClusterMap<Option<ComposedRelease<P::Release>>>, ClusterMap<ComposeError>), ReconcileError> {
+    ) -> Result<(ClusterMap<Option<ComposedRelease<P::Release>>>, ClusterMap<ComposeError>), ReconcileError>
+    {
         let active = selected.iter().filter(|(_, cluster)| !clusters::is_paused_or_deleting(cluster));
         let active: ClusterMap<_> = active.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = if active.is_empty() {

@@ -68,8 +68,7 @@ mod tests {
     use super::*;
 
     fn targets(names: &[&str], package: &str) -> ClusterMap<Target> {
-        let target =
-            || Target { spec: "s1".to_owned(), package: package.to_owned(), kubernetes: None };
+        let target = || Target { spec: "s1".to_owned(), package: package.to_owned(), kubernetes: None };
         names.iter().map(|name| (ClusterKey::new("fleet", *name), target())).collect()
     }
 

@@ -147,7 +147,8 @@ mod tests {
         assert_eq!(kubernetes(&json!({}), None), None);
         let current = Kubernetes { current: minor(34), upgrade: None };
         assert_eq!(current.minors(), "1.34");
-        let upgrade = Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
+        let upgrade =
+            Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
         assert_eq!(Kubernetes { upgrade, ..current }.minors(), "1.34 to 1.35");
     }
     #[test]

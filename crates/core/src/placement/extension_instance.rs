@@ -56,7 +56,10 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn follows_newest_version(&self) -> bool {
-        self.spec.source.as_ref().is_some_and(|source| source.source_ref.is_none() && source.version.is_none())
+        self.spec
+            .source
+            .as_ref()
+            .is_some_and(|source| source.source_ref.is_none() && source.version.is_none())
     }
 
     fn follows_extensions(&self) -> bool {

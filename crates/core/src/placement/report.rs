@@ -247,7 +247,12 @@ mod tests {
         let rollout = |state, held| PlacementSummary {
             selected: 2,
             ready: 2,
-            rollout: Some(RolloutStatus { state, held, message: "1 of 2".to_owned(), ..RolloutStatus::default() }),
+            rollout: Some(RolloutStatus {
+                state,
+                held,
+                message: "1 of 2".to_owned(),
+                ..RolloutStatus::default()
+            }),
             ..PlacementSummary::default()
         };
         let invalid = |summary| PlacementSummary { template_failures: failures(1), ..summary };

@@ -32,7 +32,9 @@ impl ReleaseKind for AddonRelease {
     /// other package.
     fn package_key(&self) -> String {
         let AddonReleaseSpec { extension, version, source, pinned, .. } = &self.spec;
-        let pinned = pinned.as_ref().map(|pinned| if pinned.includes_values { &pinned.revision } else { &pinned.digest });
+        let pinned = pinned
+            .as_ref()
+            .map(|pinned| if pinned.includes_values { &pinned.revision } else { &pinned.digest });
         serde_json::json!([extension, version, source, pinned]).to_string()
     }
 

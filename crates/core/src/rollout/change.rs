@@ -11,6 +11,9 @@ use crate::{
     release::{ReleaseKind, State},
 };
 
+/// Part of [`Kubernetes::minors`](crate::extension::Kubernetes::minors) during an upgrade.
+const UPGRADE: &str = " to ";
+
 /// How the desired release object of a cluster differs from the existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
@@ -49,9 +52,11 @@ pub fn change_kind<P: PlacementKind>(
     let same_package = existing.package_key() == target.package;
     let same_spec = mark.spec == target.spec && P::same_identity(existing, desired);
     let upgraded = mark.kubernetes.as_ref().zip(target.kubernetes.as_ref()).is_some_and(|(a, b)| a != b);
+    // A step of an upgrade may need another version later than it begins.
+    let is_upgrading = same_spec && target.kubernetes.as_ref().is_some_and(|minors| minors.contains(UPGRADE));
     if same_spec && (same_package || desired.has_other_folder_of_cluster(existing)) {
         ChangeKind::Own
-    } else if upgraded && !same_package {
+    } else if (upgraded || is_upgrading) && !same_package {
         ChangeKind::LockStep
     } else {
         ChangeKind::Shared
@@ -76,7 +81,9 @@ fn was_never_installed<R: ReleaseKind>(release: &R) -> bool {
     };
     let reason = release.readiness().and_then(|ready| ReleaseReason::parse(&ready.reason));
     let is_known = match reason {
-        Some(ReleaseReason::NotAvailable | ReleaseReason::WaitingForDependencies | ReleaseReason::Pending) => true,
+        Some(
+            ReleaseReason::NotAvailable | ReleaseReason::WaitingForDependencies | ReleaseReason::Pending,
+        ) => true,
         Some(ReleaseReason::ApplyFailed | ReleaseReason::RetriesExhausted) => status.last_failure.is_some(),
         _ => false,
     };
@@ -95,7 +102,9 @@ pub fn next_mark<R: ReleaseKind>(
     match (kind, existing.and_then(Mark::of)) {
         (ChangeKind::Unchanged | ChangeKind::Own, Some(old)) => Mark { spec, kubernetes, ..old },
         (ChangeKind::Shared, _) => new(existing.and_then(deployed_revision)),
-        (ChangeKind::FirstInstall | ChangeKind::LockStep | ChangeKind::Unchanged | ChangeKind::Own, _) => new(None),
+        (ChangeKind::FirstInstall | ChangeKind::LockStep | ChangeKind::Unchanged | ChangeKind::Own, _) => {
+            new(None)
+        }
     }
 }
 
@@ -222,13 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn during_an_upgrade_of_kubernetes_versions_move_with_it() {
+        let kubernetes = "1.34 to 1.35".to_owned();
+        let existing = marked(&json!({}), "s1", &kubernetes);
+        let kind = |desired: &Value, spec: &str| {
+            let desired = release(desired, "Ready", None);
+            let (spec, package) = (spec.to_owned(), desired.package_key());
+            let target = Target { spec, package, kubernetes: Some(kubernetes.clone()) };
+            change_kind::<ExtensionInstance>(Some(&existing), &desired, &target)
+        };
+        assert_eq!(kind(&json!({"version": "2.0.0"}), "s1"), ChangeKind::LockStep);
+        assert_eq!(kind(&json!({"version": "2.0.0"}), "s2"), ChangeKind::Shared, "the spec has changed, too");
+        assert_eq!(kind(&json!({"values": "a: 2"}), "s2"), ChangeKind::Shared);
+    }
+
+    #[test]
     fn a_release_without_a_version_is_pinned_to_the_installed_one() {
         let mut existing = release(&json!({}), "Ready", Some(3));
         let package = json!({"reference": "web", "version": "4.0.0", "digest": "sha256:00"});
         existing.status.as_mut().unwrap().package = serde_json::from_value(package).unwrap();
-        let pinned = |version: &str| {
-            json!({"source": {"repository": "https://charts.example", "chart": "web", "version": version}})
-        };
+        let pinned = |version: &str| json!({"source": {"repository": "https://charts.example", "chart": "web", "version": version}});
         assert_eq!(kind(Some(&existing), &pinned("4.0.0"), "s1").0, ChangeKind::Unchanged);
         assert_eq!(kind(Some(&existing), &pinned("4.1.0"), "s1").0, ChangeKind::Shared);
         let mut other = pinned("4.0.0");

@@ -142,7 +142,12 @@ mod tests {
         let until = Some(at(25));
         let rows = [
             ("another spec", release("s0", Some(1), Some(("True", "Ready", 0))), 11, Outdated),
-            ("another spec, failed", release("s0", Some(1), Some(("False", "RetriesExhausted", 0))), 11, Outdated),
+            (
+                "another spec, failed",
+                release("s0", Some(1), Some(("False", "RetriesExhausted", 0))),
+                11,
+                Outdated,
+            ),
             ("no status yet", release("s1", Some(1), None), 11, Moving { until }),
             ("no status after the timeout", release("s1", Some(1), None), 99, Moving { until: None }),
             ("ready as before", moved("True", "Ready", 0), 11, Moved { ready_since: at(10) }),
@@ -156,7 +161,12 @@ mod tests {
             ("rolled back", moved("False", "RolledBack", 12), 13, Failed { at: at(12) }),
             ("first install", release("s1", None, Some(("False", "RetriesExhausted", 12))), 99, Current),
             ("unreachable", moved("Unknown", "ClusterUnreachable", 12), 99, Unreachable),
-            ("unreachable before", release("s0", None, Some(("Unknown", "ClusterUnreachable", 5))), 11, Unreachable),
+            (
+                "unreachable before",
+                release("s0", None, Some(("Unknown", "ClusterUnreachable", 5))),
+                11,
+                Unreachable,
+            ),
             ("suspended", moved("False", "Suspended", 12), 99, Paused),
         ];
         let target = Target { spec: "s1".to_owned(), package: "1.0.0".to_owned(), kubernetes: None };

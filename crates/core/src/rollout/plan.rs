@@ -51,19 +51,15 @@ struct WaveMembers<'a> {
 }
 
 /// Plans the rollout of a placement whose release objects are those of `members`.
-pub fn plan(
-    settings: &Settings,
-    members: &[Member<'_>],
-    requests: &Requests,
-    now: Timestamp,
-) -> RolloutPlan {
+pub fn plan(settings: &Settings, members: &[Member<'_>], requests: &Requests, now: Timestamp) -> RolloutPlan {
     let counted: Vec<_> = members.iter().filter(|member| !is_skipped(member, requests)).collect();
     let waves = waves(settings, &counted);
     let total = members.len();
     let moving = count(&counted, |state| matches!(state, MemberState::Moving { .. }));
-    let failed = count(&counted, |state| {
-        matches!(state, MemberState::Failed { at } if requests.resumed_at.is_none_or(|resumed| at > resumed))
-    });
+    let failed = count(
+        &counted,
+        |state| matches!(state, MemberState::Failed { at } if requests.resumed_at.is_none_or(|resumed| at > resumed)),
+    );
     let is_outdated = |member: &Member<'_>| member.state == MemberState::Outdated;
     let outdated: Vec<_> = counted.iter().copied().filter(|member| is_outdated(member)).collect();
     let is_aborted = counted.iter().any(|member| aborts(member, requests));

@@ -21,17 +21,22 @@ pub(super) fn message(status: &RolloutStatus, settings: &Settings, soak_until: O
         RolloutState::Done => progress,
         RolloutState::Progressing => format!("{wave}{progress}, {updating} are being updated"),
         RolloutState::Soaking => {
-            let until = soak_until.map(|until| format!(" until {}", without_fraction(until))).unwrap_or_default();
+            let until =
+                soak_until.map(|until| format!(" until {}", without_fraction(until))).unwrap_or_default();
             format!("{wave}{progress}; the next wave waits{until}")
         }
-        RolloutState::Paused => format!("{wave}{progress}; it is paused, `chandler rollout resume` continues it"),
+        RolloutState::Paused => {
+            format!("{wave}{progress}; it is paused, `chandler rollout resume` continues it")
+        }
         RolloutState::Stopped => format!(
             "{wave}{progress}; it has stopped after {failed} of {} failures, `chandler rollout resume` continues it and \
              `chandler rollout abort` rolls back what has moved",
             settings.stop_after_failures
         ),
         RolloutState::Aborted => {
-            format!("it was aborted: {updated} of {total} clusters are up to date, those that have moved are rolled back")
+            format!(
+                "it was aborted: {updated} of {total} clusters are up to date, those that have moved are rolled back"
+            )
         }
     };
     let mut parts = vec![what];

@@ -88,11 +88,8 @@ fn limit(value: &IntOrString) -> Result<Limit, SettingsError> {
 }
 
 fn duration(field: &str, text: &Timeout) -> Result<Duration, SettingsError> {
-    let invalid = |problem: String| SettingsError::Duration {
-        field: field.to_owned(),
-        text: text.0.clone(),
-        problem,
-    };
+    let invalid =
+        |problem: String| SettingsError::Duration { field: field.to_owned(), text: text.0.clone(), problem };
     let parsed = kube_core::Duration::from_str(&text.0).map_err(|error| invalid(error.to_string()))?;
     if parsed.is_negative() {
         return Err(invalid("it is negative".to_owned()));

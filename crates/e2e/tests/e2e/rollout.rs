@@ -17,6 +17,8 @@ use futures::future::join_all;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+/// The template of [`apply_hello`], as the harness stores it.
+const ONE: &str = "greeting: One\n# canary-of-hello\n";
 const LIMIT: Duration = Duration::from_mins(4);
 
 /// Registers a Cluster whose API server is that of a running plane: several Clusters share it.
@@ -148,11 +150,9 @@ async fn install_forty(world: &World) -> (Vec<Arc<Plane>>, Manager) {
     for number in 0..CLUSTERS {
         register(world, &format!("c{number:02}"), &planes[number % planes.len()], tier(number)).await;
     }
-    let wave = |tier: &str, soak: &str| {
-        json!({"name": tier, "selector": {"matchLabels": {"tier": tier}}, "soak": soak})
-    };
+    let wave = |tier: &str, soak: &str| json!({"name": tier, "selector": {"matchLabels": {"tier": tier}}, "soak": soak});
     let policy = json!({
-        "remediation": {"retries": 0},
+        "remediation": {"retries": 0}, "health": {"enabled": false},
         "rollout": {
             "maxConcurrent": "10%", "stopAfterFailures": 2, "waves": [wave("canary", "3s"), wave("staging", "0s")],
         },
@@ -283,7 +283,7 @@ async fn an_aborted_rollout_rolls_back_what_has_moved() {
     };
     manager.wait_idle().await;
     assert_eq!(revisions(&world, &plane).await, [4, 1, 1, 1], "it stays rolled back");
-    world.patch_placement("hello", json!({"valuesTemplate": "greeting: One"})).await;
+    world.patch_placement("hello", json!({"valuesTemplate": ONE})).await;
     wait_state(&world, RolloutState::Done).await;
     world.wait_ready("hello", "a", 4).await;
     manager.wait_idle().await;
@@ -327,38 +327,36 @@ async fn users_pause_and_skip_and_roll_single_releases_back() {
     manager.stop().await;
 }
 
+/// Waits until `a` has one version, and the others have another one.
+async fn wait_versions(world: &World, first: &str, others: &str) {
+    eventually(&format!("a has {first}, the others have {others}"), || async {
+        for (cluster, expected) in [("a", first), ("b", others), ("c", others), ("d", others)] {
+            let release = world.release("hello", cluster).await.filter(is_ready)?;
+            release.status?.package.filter(|package| package.version == expected)?;
+        }
+        Some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn newer_versions_wait_until_a_rollout_has_ended() {
     let world = World::new("rollout-versions").await;
     small_fleet(&world, "1h").await;
     let manager = world.start_manager_with(&["--poll-seconds", "2"]);
     apply_hello(&world, json!({"version": ""})).await;
-    let version = async |cluster: &str| -> Option<String> {
-        let release = world.release("hello", cluster).await.filter(is_ready)?;
-        Some(release.status?.package?.version)
-    };
-    let wait_versions = async |expected: [&'static str; 2]| {
-        eventually(&format!("a has {}, the others have {}", expected[0], expected[1]), || async {
-            let mut found = Vec::new();
-            for cluster in ["a", "b", "c", "d"] {
-                found.push(version(cluster).await?);
-            }
-            (found[0] == expected[0] && found[1..].iter().all(|one| one == expected[1])).then_some(())
-        })
-        .await;
-    };
-    wait_versions(["1.0.0", "1.0.0"]).await;
+    wait_versions(&world, "1.0.0", "1.0.0").await;
     wait_state(&world, RolloutState::Done).await;
     world.repository.publish_version(&hello(), "1.1.0").unwrap();
-    wait_versions(["1.1.0", "1.0.0"]).await;
+    wait_versions(&world, "1.1.0", "1.0.0").await;
     wait_state(&world, RolloutState::Soaking).await;
     world.repository.publish_version(&hello(), "1.2.0").unwrap();
     // Two polls later.
     tokio::time::sleep(Duration::from_secs(5)).await;
     manager.wait_idle().await;
-    wait_versions(["1.1.0", "1.0.0"]).await;
+    wait_versions(&world, "1.1.0", "1.0.0").await;
     apply_careful(&world, "0s").await;
-    wait_versions(["1.2.0", "1.2.0"]).await;
+    wait_versions(&world, "1.2.0", "1.2.0").await;
     let history = world.release("hello", "b").await.unwrap().status.unwrap().history;
     let versions: Vec<_> = history.iter().rev().filter_map(|one| one.version.as_deref()).collect();
     assert_eq!(versions, ["1.0.0", "1.1.0", "1.2.0"], "the rollout that had begun was completed");

@@ -14,8 +14,8 @@ use chandler_core::{
     poll::Poll,
     release::{ReleaseKind as _, Strategy},
     rollout::{
-        self, ChangeKind, Mark, Member, Requests, RolloutPlan, Settings, Target, change_kind, member_state, next_mark,
-        plan, running_targets, shared_digest,
+        self, ChangeKind, Mark, Member, Requests, RolloutPlan, Settings, Target, change_kind, member_state,
+        next_mark, plan, running_targets, shared_digest,
     },
 };
 use jiff::Timestamp;
@@ -108,22 +108,28 @@ where
                 targets.insert(key.clone(), target.clone());
                 let there = all.get(&key).map(AsRef::as_ref);
                 let kind = change_kind::<P>(there, &one.object, &target);
-                (kind != ChangeKind::Shared).then(|| marked(one.object, mode, &next_mark(kind, there, &target, now)))
+                (kind != ChangeKind::Shared)
+                    .then(|| marked(one.object, mode, &next_mark(kind, there, &target, now)))
             });
             desired.insert(key, object);
         }
         let is_selected = |key: &ClusterKey| {
-            self.context.clusters.get(key).is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
+            self.context
+                .clusters
+                .get(key)
+                .is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
         };
         self.context.rollouts.update(reference, scope, targets, is_selected);
         let mut existing = existing.to_vec();
-        let is_throttled = *scope == ReconcileScope::status() && self.context.throttle.count_delay(reference).is_some();
+        let is_throttled =
+            *scope == ReconcileScope::status() && self.context.throttle.count_delay(reference).is_some();
         if let RolloutMode::On(settings) = mode
             && !is_throttled
         {
             let planned = self.planned(reference, settings, selection, &all);
             let moves = self.moves(reference, planned, &all).await?;
-            let is_listed: HashSet<_> = existing.iter().filter_map(|release| P::cluster_of(release)).collect();
+            let is_listed: HashSet<_> =
+                existing.iter().filter_map(|release| P::cluster_of(release)).collect();
             for (key, object) in moves {
                 existing.extend(all.get(&key).filter(|_| !is_listed.contains(&key)).cloned());
                 desired.insert(key, Some(object));
@@ -142,7 +148,8 @@ where
         match self.rollout_mode() {
             RolloutMode::Off | RolloutMode::Held { problem: None } => (None, None),
             RolloutMode::Held { problem: Some(message) } => {
-                let status = RolloutStatus { state: RolloutState::Paused, message, ..RolloutStatus::default() };
+                let status =
+                    RolloutStatus { state: RolloutState::Paused, message, ..RolloutStatus::default() };
                 (Some(status), None)
             }
             RolloutMode::On(settings) => {
@@ -187,7 +194,8 @@ where
             let plan = plan_for(&targets);
             let unfinished = [RolloutState::Progressing, RolloutState::Soaking, RolloutState::Paused];
             if unfinished.contains(&plan.status.state) {
-                let examples = running.into_iter().map(|(cluster, (_, example))| (cluster, example)).collect();
+                let examples =
+                    running.into_iter().map(|(cluster, (_, example))| (cluster, example)).collect();
                 return Planned { plan, targets, examples };
             }
         }
@@ -211,7 +219,8 @@ where
         for (example, clusters) in groups {
             let running = example.and_then(|example| all.get(example)).map(AsRef::as_ref);
             let mode = ComposeMode { running, write_values: true };
-            let selected = clusters.iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(key)?)));
+            let selected =
+                clusters.iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(key)?)));
             let (mut composed, _) = self.desired(&selected.collect(), all, &mode).await?;
             self.pin_versions(&mut composed, all, running).await;
             for (key, one) in composed {
@@ -287,7 +296,8 @@ where
                 (None, Some(newest)) => newest.clone(),
                 (None, None) => {
                     let newest = (self.context.newest_version)(desired).await;
-                    let newest = newest.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
+                    let newest =
+                        newest.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
                     known.insert(package, newest.clone());
                     newest
                 }

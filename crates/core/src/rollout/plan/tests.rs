@@ -27,9 +27,7 @@ fn settings(policy: Value) -> Settings {
 
 /// Two waves with selectors, of which the first has to be ready for ten minutes.
 fn tiers(max_concurrent: &Value, stop_after: u32) -> Settings {
-    let wave = |tier: &str, soak: &str| {
-        json!({"name": tier, "selector": {"matchLabels": {"tier": tier}}, "soak": soak})
-    };
+    let wave = |tier: &str, soak: &str| json!({"name": tier, "selector": {"matchLabels": {"tier": tier}}, "soak": soak});
     settings(json!({
         "maxConcurrent": max_concurrent, "stopAfterFailures": stop_after,
         "waves": [wave("canary", "10m"), wave("staging", "0s")],
@@ -192,7 +190,11 @@ fn users_pause_skip_and_abort() {
     let paused = Requests { paused: true, ..none() };
     assert_eq!(next(&run(&settings, &fleet, &paused, 1)), (vec![], RolloutState::Paused));
     let done = [("a", "canary", moved(0))];
-    assert_eq!(run(&settings, &done, &paused, 1).status.state, RolloutState::Done, "nothing is left to pause");
+    assert_eq!(
+        run(&settings, &done, &paused, 1).status.state,
+        RolloutState::Done,
+        "nothing is left to pause"
+    );
 
     let skip = Requests { skip: ["a".to_owned()].into(), ..none() };
     let stuck = [("a", "canary", failed(1)), ("b", "staging", OUTDATED), ("c", "prod", OUTDATED)];

@@ -38,7 +38,8 @@ fn a_requested_revision_is_restored_once() {
 fn a_requested_rollback_waits_like_other_operations() {
     let inputs = digest('a');
     let deployed = revision(ReleaseStatus::Deployed, Some('a'));
-    let base = Observed { requested_rollback: Some(3), rollback_to: Some(3), ..stable(&inputs, Some(&deployed)) };
+    let base =
+        Observed { requested_rollback: Some(3), rollback_to: Some(3), ..stable(&inputs, Some(&deployed)) };
     let suspended = Observed { suspended: true, ..base.clone() };
     assert_eq!(plan(&suspended, GENERATION), Plan::Wait(Wait::Suspended));
     let failure = Failure::new(Category::NotReady, "0 of 2 replicas");
@@ -56,7 +57,8 @@ fn an_upgrade_that_waits_for_objects_is_canceled() {
     let inputs = digest('a');
     let pending = revision(ReleaseStatus::PendingUpgrade, Some('a'));
     let waiting = |phase| InFlight { phase, ..upgrading(&inputs) };
-    let base = Observed { requested_rollback: Some(3), rollback_to: Some(3), ..stable(&inputs, Some(&pending)) };
+    let base =
+        Observed { requested_rollback: Some(3), rollback_to: Some(3), ..stable(&inputs, Some(&pending)) };
     let rows = [
         (OperationPhase::Waiting, Plan::Cancel(OperationKind::UPGRADE)),
         (OperationPhase::Running, Plan::Wait(Wait::Operating(OperationKind::UPGRADE))),
