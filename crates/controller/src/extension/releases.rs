@@ -112,13 +112,14 @@ impl InstanceReleases {
         for (key, draft) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
             let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
-                Ok(ComposedValues { values, values_secret, parameters }) => {
+                Ok(ComposedValues { values, values_secret, parameters, is_unwritten }) => {
                     let content = ReleaseContent { values, values_secret, ..draft.content };
                     let content = self.folders.build(instance, &key, content, there).await;
                     content.map(|content| ComposedRelease {
                         object: addon_release(instance, &key, content, there),
                         parameters,
                         kubernetes: draft.kubernetes,
+                        has_unwritten_values: is_unwritten,
                     })
                 }
                 Err(error) => Err(error),

@@ -40,6 +40,8 @@ pub struct ComposedValues {
     pub values_secret: Option<ValuesSecret>,
     /// Digest of the layers that do not depend on the cluster and are not part of the instance.
     pub parameters: String,
+    /// Whether the Secret has other values, because the release object may have to wait for these.
+    pub is_unwritten: bool,
 }
 
 /// The parts of the chosen version that determine values.
@@ -103,10 +105,13 @@ impl Values {
                 Ok(values) => {
                     let current = current.map(AsRef::as_ref);
                     let parameters = shared_parameters(&layers, &read);
-                    let may_write = write || current.is_none();
-                    let secret = read.secret.then_some(may_write);
+                    let secret = read.secret.then_some(write);
                     let stored = self.store(instance, &key, values, secret, &layers, current).await;
-                    stored.map(|(values, values_secret)| ComposedValues { values, values_secret, parameters })
+                    stored.map(|(values, values_secret)| {
+                        let is_other = |current: &AddonRelease| current.spec.values_secret != values_secret;
+                        let is_unwritten = !write && values_secret.is_some() && current.is_some_and(is_other);
+                        ComposedValues { values, values_secret, parameters, is_unwritten }
+                    })
                 }
                 Err(error) => Err(error),
             };

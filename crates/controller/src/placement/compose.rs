@@ -26,11 +26,13 @@ pub struct ComposedRelease<R> {
     pub parameters: String,
     /// The Kubernetes version of the cluster, if the version of the package was chosen for it.
     pub kubernetes: Option<String>,
+    /// Whether the Secret with its values has to be written first: see [`ComposeMode::write_values`].
+    pub has_unwritten_values: bool,
 }
 
 impl<R> From<R> for ComposedRelease<R> {
     fn from(object: R) -> Self {
-        Self { object, parameters: String::new(), kubernetes: None }
+        Self { object, parameters: String::new(), kubernetes: None, has_unwritten_values: false }
     }
 }
 

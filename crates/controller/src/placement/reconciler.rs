@@ -105,12 +105,13 @@ where
         let selected = self.selected(&selection, scope);
         let rollout = self.rollout_mode();
         let compose = ComposeMode { running: None, write_values: matches!(rollout, RolloutMode::Off) };
-        let (desired, failing) = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
+        let (desired, mut failing) = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
+        let to_write = self.roll_out(reference, &selection, scope, &rollout, desired, existing).await?;
+        failing.extend(to_write.failing);
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let transient: Vec<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
         let uid_of = |key: &ClusterKey| selected.get(key).and_then(|cluster| cluster.uid());
-        let to_write = self.roll_out(reference, &selection, scope, &rollout, desired, existing).await?;
         let changes = changes::<P>(&to_write.desired, &to_write.existing, self.object.strategy(), uid_of);
         let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;

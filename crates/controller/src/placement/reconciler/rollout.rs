@@ -12,7 +12,7 @@ use chandler_core::{
     placement::{PlacementKind, Selection},
     policy::PolicyState,
     poll::Poll,
-    release::{ReleaseKind as _, Strategy},
+    release::{ReleaseKind, Strategy},
     rollout::{
         self, ChangeKind, Mark, Member, Requests, RolloutPlan, Settings, Target, change_kind, member_state,
         next_mark, plan, running_targets, shared_digest,
@@ -24,7 +24,7 @@ use kube::{Resource, ResourceExt as _, core::NamespaceResourceScope, runtime::re
 use super::{Reconciler, Releases, by_cluster};
 use crate::{
     ReconcileError, clusters,
-    placement::{ComposeMode, ComposedRelease, pending::ReconcileScope},
+    placement::{ComposeError, ComposeMode, ComposedRelease, pending::ReconcileScope},
 };
 
 /// How changes reach the clusters of a placement.
@@ -45,6 +45,8 @@ pub(super) struct ToWrite<P: PlacementKind> {
     /// `None` means that the existing object is left unchanged.
     pub desired: ClusterMap<Option<P::Release>>,
     pub existing: Releases<P>,
+    /// Clusters whose release object could not be composed when it was to be written.
+    pub failing: ClusterMap<ComposeError>,
 }
 
 /// A plan, and the clusters whose release objects show what others move to.
@@ -95,21 +97,25 @@ where
         if matches!(mode, RolloutMode::Off) {
             self.context.rollouts.forget(reference);
             let desired = composed.into_iter().map(|(key, one)| (key, one.map(|one| one.object))).collect();
-            return Ok(ToWrite { desired, existing: existing.to_vec() });
+            return Ok(ToWrite { desired, existing: existing.to_vec(), failing: ClusterMap::new() });
         }
         let (all, _) = self.existing(reference, &ReconcileScope::All);
         let all = by_cluster::<P>(&all);
         self.pin_versions(&mut composed, &all, None).await;
         let now = Timestamp::now();
-        let (mut desired, mut targets) = (ClusterMap::new(), ClusterMap::new());
+        let (mut desired, mut targets, mut unwritten) =
+            (ClusterMap::new(), ClusterMap::new(), ClusterMap::new());
         for (key, one) in composed {
             let object = one.and_then(|one| {
                 let target = self.target(&one);
-                targets.insert(key.clone(), target.clone());
                 let there = all.get(&key).map(AsRef::as_ref);
                 let kind = change_kind::<P>(there, &one.object, &target);
-                (kind != ChangeKind::Shared)
-                    .then(|| marked(one.object, mode, &next_mark(kind, there, &target, now)))
+                targets.insert(key.clone(), target.clone());
+                if one.has_unwritten_values && kind != ChangeKind::Shared {
+                    unwritten.insert(key.clone(), kind);
+                    return None;
+                }
+                (kind != ChangeKind::Shared).then(|| marked(one.object, mode, kind, there, &target, now))
             });
             desired.insert(key, object);
         }
@@ -121,13 +127,21 @@ where
         };
         self.context.rollouts.update(reference, scope, targets, is_selected);
         let mut existing = existing.to_vec();
+        let (again, mut failing) =
+            self.compose_again(unwritten.keys().cloned().collect(), None, &all).await?;
+        for (key, one) in again {
+            let (Some(one), Some(kind)) = (one, unwritten.get(&key)) else { continue };
+            let (target, there) = (self.target(&one), all.get(&key).map(AsRef::as_ref));
+            desired.insert(key, Some(marked(one.object, mode, *kind, there, &target, now)));
+        }
         let is_throttled =
             *scope == ReconcileScope::status() && self.context.throttle.count_delay(reference).is_some();
         if let RolloutMode::On(settings) = mode
             && !is_throttled
         {
             let planned = self.planned(reference, settings, selection, &all);
-            let moves = self.moves(reference, planned, &all).await?;
+            let (moves, failed) = self.moves(reference, planned, &all).await?;
+            failing.extend(failed);
             let is_listed: HashSet<_> =
                 existing.iter().filter_map(|release| P::cluster_of(release)).collect();
             for (key, object) in moves {
@@ -135,7 +149,7 @@ where
                 desired.insert(key, Some(object));
             }
         }
-        Ok(ToWrite { desired, existing })
+        Ok(ToWrite { desired, existing, failing })
     }
 
     /// Returns how far the rollout is, and when that changes although nothing happens.
@@ -203,26 +217,23 @@ where
         Planned { plan, targets: known.of_clusters, examples: ClusterMap::new() }
     }
 
-    /// Composes the release objects of the clusters whose turn it is.
+    /// Composes the release objects of the clusters whose turn it is. Also returns why that failed for some.
     async fn moves(
         &self,
         reference: &ObjectRef<P>,
         planned: Planned,
         all: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<ClusterMap<P::Release>, ReconcileError> {
+    ) -> Result<(ClusterMap<P::Release>, ClusterMap<ComposeError>), ReconcileError> {
         let Planned { plan, targets, examples } = planned;
         let mut groups: BTreeMap<Option<&ClusterKey>, BTreeSet<ClusterKey>> = BTreeMap::new();
         for cluster in plan.may_move {
             groups.entry(examples.get(&cluster)).or_default().insert(cluster);
         }
-        let mut moves = ClusterMap::new();
+        let (mut moves, mut failing) = (ClusterMap::new(), ClusterMap::new());
         for (example, clusters) in groups {
             let running = example.and_then(|example| all.get(example)).map(AsRef::as_ref);
-            let mode = ComposeMode { running, write_values: true };
-            let selected =
-                clusters.iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(key)?)));
-            let (mut composed, _) = self.desired(&selected.collect(), all, &mode).await?;
-            self.pin_versions(&mut composed, all, running).await;
+            let (composed, failed) = self.compose_again(clusters, running, all).await?;
+            failing.extend(failed);
             for (key, one) in composed {
                 let (Some(one), Some(wanted)) = (one, targets.get(&key)) else { continue };
                 let target = self.target(&one);
@@ -235,13 +246,28 @@ where
                     continue;
                 }
                 let there = all.get(&key).map(AsRef::as_ref);
-                let mark = next_mark(ChangeKind::Shared, there, &target, Timestamp::now());
                 let mut object = one.object;
-                mark.set(&mut object);
+                next_mark(ChangeKind::Shared, there, &target, Timestamp::now()).set(&mut object);
                 moves.insert(key, object);
             }
         }
-        Ok(moves)
+        Ok((moves, failing))
+    }
+
+    /// Composes release objects that are written now, with the package of `running` if there is one. Also returns why that failed
+    /// for some.
+    async fn compose_again(
+        &self,
+        clusters: BTreeSet<ClusterKey>,
+        running: Option<&P::Release>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> Result<(ComposedObjects<P>, ClusterMap<ComposeError>), ReconcileError> {
+        let mode = ComposeMode { running, write_values: true };
+        let selected =
+            clusters.into_iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(&key)?)));
+        let (mut composed, failing) = self.desired(&selected.collect(), all, &mode).await?;
+        self.pin_versions(&mut composed, all, running).await;
+        Ok((composed, failing))
     }
 
     /// Returns when to look for a newer version, if rollouts of the placement follow the newest one: its release objects name the
@@ -310,10 +336,17 @@ where
     }
 }
 
-/// Returns a release object with its mark. While the policy does not exist, it has none: an existing one stays.
-fn marked<R: Resource>(mut object: R, mode: &RolloutMode, mark: &Mark) -> R {
-    if let RolloutMode::On(_) = mode {
-        mark.set(&mut object);
+/// Returns a release object with its mark. While the policy does not exist, only an object that had one has one.
+fn marked<R: ReleaseKind>(
+    mut object: R,
+    mode: &RolloutMode,
+    kind: ChangeKind,
+    existing: Option<&R>,
+    target: &Target,
+    now: Timestamp,
+) -> R {
+    if matches!(mode, RolloutMode::On(_)) || existing.and_then(Mark::of).is_some() {
+        next_mark(kind, existing, target, now).set(&mut object);
     }
     object
 }
