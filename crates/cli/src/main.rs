@@ -9,6 +9,7 @@ mod crds;
 mod describe;
 mod doctor;
 mod get;
+mod history;
 mod hooks;
 mod hub;
 mod lease;
@@ -67,6 +68,7 @@ enum Command {
     #[command(subcommand)]
     Rollout(rollout::RolloutCommand),
     Rollback(rollback::RollbackArgs),
+    History(history::HistoryArgs),
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
@@ -143,6 +145,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Resume(arguments) => runtime()?.block_on(resume::run(arguments)),
         Command::Retry(arguments) => runtime()?.block_on(retry::run(arguments)),
         Command::Rollout(command) => runtime()?.block_on(rollout::run(command)),
+        Command::History(arguments) => runtime()?.block_on(history::run(arguments)),
         Command::Rollback(arguments) => runtime()?.block_on(rollback::run(arguments)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
