@@ -1,7 +1,7 @@
 //! What the release objects of placements with a rollout move to, as far as it was composed since the start of the manager. The
 //! rest of a rollout is derived from the release objects.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
@@ -19,6 +19,8 @@ pub struct Rollouts<P: kube::Resource<DynamicType = ()>>(Mutex<HashMap<ObjectRef
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     pub of_clusters: ClusterMap<Target>,
+    /// Clusters whose release object needs no rollout to get there. The watch may not show yet that it has got there.
+    pub current: BTreeSet<ClusterKey>,
     /// An earlier package that cannot be composed any more, so that the newest one does not wait for it.
     pub abandoned: Option<String>,
 }
@@ -30,18 +32,24 @@ impl<P: kube::Resource<DynamicType = ()>> Default for Rollouts<P> {
 }
 
 impl<P: kube::Resource<DynamicType = ()>> Rollouts<P> {
-    /// Replaces the targets of the clusters in `scope`, and removes those of clusters that are not selected.
+    /// Replaces the targets of the clusters in `scope`, and removes those of clusters that are not selected. `current` are the
+    /// clusters in `scope` that need no rollout.
     pub fn update(
         &self,
         placement: &ObjectRef<P>,
         scope: &ReconcileScope,
         composed: ClusterMap<Target>,
+        current: BTreeSet<ClusterKey>,
         is_selected: impl Fn(&ClusterKey) -> bool,
     ) {
         let mut all = self.0.lock();
-        let targets = &mut all.entry(placement.clone()).or_default().of_clusters;
-        targets.retain(|cluster, _| !scope.contains(cluster) && is_selected(cluster));
-        targets.extend(composed);
+        let targets = all.entry(placement.clone()).or_default();
+        targets.of_clusters.retain(|cluster, _| !scope.contains(cluster) && is_selected(cluster));
+        targets.of_clusters.extend(composed);
+        targets
+            .current
+            .retain(|cluster| targets.of_clusters.contains_key(cluster) && !scope.contains(cluster));
+        targets.current.extend(current);
     }
 
     pub fn get(&self, placement: &ObjectRef<P>) -> Targets {
@@ -72,6 +80,10 @@ mod tests {
         names.iter().map(|name| (ClusterKey::new("fleet", *name), target())).collect()
     }
 
+    fn current(name: &str) -> BTreeSet<ClusterKey> {
+        BTreeSet::from([ClusterKey::new("fleet", name)])
+    }
+
     #[test]
     fn targets_of_other_clusters_are_kept() {
         let rollouts = Rollouts::<HelmChartProxy>::default();
@@ -81,12 +93,22 @@ mod tests {
             targets.into_iter().map(|(key, target)| (key.name, target.package)).collect()
         };
         let pair = |name: &str, package: &str| (name.to_owned(), package.to_owned());
-        rollouts.update(&placement, &ReconcileScope::All, targets(&["a", "b", "c"], "1"), |_| true);
+        rollouts.update(
+            &placement,
+            &ReconcileScope::All,
+            targets(&["a", "b", "c"], "1"),
+            current("b"),
+            |_| true,
+        );
         let some = HashSet::from(["a", "b"].map(|name| ClusterKey::new("fleet", name)));
         let scope = ReconcileScope::Clusters(some);
-        rollouts.update(&placement, &scope, targets(&["a"], "2"), |_| true);
+        assert_eq!(rollouts.get(&placement).current, current("b"));
+        rollouts.update(&placement, &scope, targets(&["a"], "2"), current("a"), |_| true);
+        assert_eq!(rollouts.get(&placement).current, current("a"));
         assert_eq!(packages(), [pair("a", "2"), pair("c", "1")], "b is paused");
-        rollouts.update(&placement, &ReconcileScope::status(), ClusterMap::new(), |key| key.name == "a");
+        rollouts.update(&placement, &ReconcileScope::status(), ClusterMap::new(), BTreeSet::new(), |key| {
+            key.name == "a"
+        });
         assert_eq!(packages(), [pair("a", "2")]);
         rollouts.abandon(&placement, "1");
         assert_eq!(rollouts.get(&placement).abandoned.as_deref(), Some("1"));

@@ -14,8 +14,8 @@ use chandler_core::{
     poll::Poll,
     release::{ReleaseKind, Strategy},
     rollout::{
-        self, ChangeKind, Mark, Member, Requests, RolloutPlan, Settings, Target, change_kind, member_state,
-        next_mark, plan, running_targets, shared_digest,
+        self, ChangeKind, Mark, Member, MemberState, Requests, RolloutPlan, Settings, Target, change_kind,
+        member_state, next_mark, plan, running_targets, shared_digest,
     },
 };
 use jiff::Timestamp;
@@ -105,12 +105,16 @@ where
         let now = Timestamp::now();
         let (mut desired, mut targets, mut unwritten) =
             (ClusterMap::new(), ClusterMap::new(), ClusterMap::new());
+        let mut current = BTreeSet::new();
         for (key, one) in composed {
             let object = one.and_then(|one| {
                 let target = self.target(&one);
                 let there = all.get(&key).map(AsRef::as_ref);
                 let kind = change_kind::<P>(there, &one.object, &target);
                 targets.insert(key.clone(), target.clone());
+                if kind != ChangeKind::Shared {
+                    current.insert(key.clone());
+                }
                 if one.has_unwritten_values && kind != ChangeKind::Shared {
                     unwritten.insert(key.clone(), kind);
                     return None;
@@ -125,7 +129,7 @@ where
                 .get(key)
                 .is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
         };
-        self.context.rollouts.update(reference, scope, targets, is_selected);
+        self.context.rollouts.update(reference, scope, targets, current, is_selected);
         let mut existing = existing.to_vec();
         let (again, mut failing) =
             self.compose_again(unwritten.keys().cloned().collect(), None, &all).await?;
@@ -191,7 +195,10 @@ where
                 .filter_map(|(cluster, object)| {
                     let release = releases.get(cluster)?;
                     let target = targets.get(cluster).filter(|_| !clusters::is_paused_or_deleting(object));
-                    let state = member_state(&**release, target, settings.timeout, now);
+                    let state = match member_state(&**release, target, settings.timeout, now) {
+                        MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
+                        state => state,
+                    };
                     Some(Member { cluster, labels: object.labels(), target, state })
                 })
                 .collect();
