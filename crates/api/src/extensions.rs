@@ -9,6 +9,7 @@ mod package_source;
 mod parameters;
 mod policy;
 mod reference;
+mod rollout;
 pub(crate) mod rules;
 mod source;
 mod sync;
@@ -37,6 +38,7 @@ pub use policy::{
     Remediation, TestFailure, TestPolicy,
 };
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
+pub use rollout::{RolloutPolicy, Wave};
 pub use source::{
     Bucket, BucketProvider, GitReference, GitRepository, GitVerification, OciArtifact, OciReference, Source,
     SourceCredentials, SourceReceiver, SourceRef, SourceRevision, SourceRevisionRecord, SourceSpec,
@@ -94,6 +96,23 @@ pub const REPLACE_CRDS_ANNOTATION: &str = "chandler.dev/replace-unsafe-crds";
 /// Annotation of an object on a workload cluster, or in a package, with the value `ignore`: it is neither compared with its
 /// package nor corrected.
 pub const DRIFT_ANNOTATION: &str = "chandler.dev/drift";
+/// Annotation of a release object whose placement rolls changes out: what the placement shared between its clusters when the
+/// object got its spec, and how the object was moved there, as JSON.
+pub const ROLLOUT_ANNOTATION: &str = "chandler.dev/rollout";
+/// Annotation of a placement with the value `true`: its rollout does not go on. `chandler rollout pause` writes it.
+pub const ROLLOUT_PAUSED_ANNOTATION: &str = "chandler.dev/rollout-paused";
+/// Annotation of a placement with the time (RFC 3339) at which a user has resumed its rollout. Earlier failures do not stop it
+/// any more. `chandler rollout resume` writes it.
+pub const ROLLOUT_RESUMED_ANNOTATION: &str = "chandler.dev/rollout-resume-at";
+/// Annotation of a placement with the names of the Clusters, separated by commas, that its rollouts leave out.
+/// `chandler rollout skip` writes it.
+pub const ROLLOUT_SKIP_ANNOTATION: &str = "chandler.dev/rollout-skip";
+/// Annotation of a placement with the targets, separated by commas, that no release moves to any more, and from which those
+/// that have moved are rolled back. `chandler rollout abort` writes it.
+pub const ROLLOUT_ABORT_ANNOTATION: &str = "chandler.dev/rollout-abort";
+/// Annotation of a release object with the revision that a user wants to restore, a dot, and `inputDigest` of its status.
+/// `chandler rollback` writes it. It has no effect once the release has other inputs.
+pub const ROLLBACK_ANNOTATION: &str = "chandler.dev/rollback-to";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
 /// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.

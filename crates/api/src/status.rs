@@ -2,6 +2,7 @@
 
 mod checks;
 mod object_records;
+mod rollout;
 
 use std::fmt;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     checks::{DriftStatus, DriftedObject, DriftedState, TestRecord, TestState},
     object_records::ObjectRecords,
+    rollout::{RolloutState, RolloutStatus},
 };
 use crate::addons::is_default;
 
@@ -28,6 +30,8 @@ pub const POLICY_ACCEPTED: &str = "PolicyAccepted";
 pub const DRIFTED: &str = "Drifted";
 /// Condition of a release object whose policy runs the tests of the package: they have succeeded.
 pub const TESTED: &str = "Tested";
+/// Condition of a placement whose policy has a rollout: every cluster has the current spec.
+pub const ROLLED_OUT: &str = "RolledOut";
 
 /// Observed state of a placement. Every kind of placement has it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +48,9 @@ pub struct PlacementStatus {
     /// The number of matching clusters on which the release is ready, for example `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_clusters: Option<String>,
+    /// The rollout of the last change, if the policy has a rollout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutStatus>,
     /// The generation of the spec that the status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -79,6 +86,9 @@ pub struct ReleaseStatus {
     /// Digests of the values in the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<ValuesRecord>,
+    /// Digest of package, values and options that the release should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_digest: Option<String>,
     /// Objects of the release on the workload cluster.
     #[serde(default, skip_serializing_if = "ObjectRecords::is_empty")]
     pub inventory: ObjectRecords,

@@ -24,6 +24,8 @@ mod progress;
 mod receiver;
 mod resume;
 mod retry;
+mod rollback;
+mod rollout;
 mod source;
 mod support_bundle;
 mod suspend;
@@ -63,6 +65,10 @@ enum Command {
     Suspend(suspend::SuspendArgs),
     Resume(resume::ResumeArgs),
     Retry(retry::RetryArgs),
+    /// Show, pause, resume and abort the rollout of a placement
+    #[command(subcommand)]
+    Rollout(rollout::RolloutCommand),
+    Rollback(rollback::RollbackArgs),
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Run the controllers of a management cluster
     Manager(Box<manager::ManagerArgs>),
@@ -139,6 +145,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Suspend(arguments) => runtime()?.block_on(suspend::run(arguments)),
         Command::Resume(arguments) => runtime()?.block_on(resume::run(arguments)),
         Command::Retry(arguments) => runtime()?.block_on(retry::run(arguments)),
+        Command::Rollout(command) => runtime()?.block_on(rollout::run(command)),
+        Command::Rollback(arguments) => runtime()?.block_on(rollback::run(arguments)),
         Command::SupportBundle(arguments) => runtime()?.block_on(support_bundle::run(arguments)),
         Command::Catalog(command) => runtime()?.block_on(catalog::run(command)),
         Command::Source(command) => runtime()?.block_on(source::run(command)),

@@ -1,9 +1,9 @@
 //! The placement or release that `chandler suspend`, `resume`, `retry` and `history` are about.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use chandler_view::{
-    description::ResourceArgument,
-    fleet::{Fleet, FleetReader, ObjectName, find_kinds},
+    description::{FoundResource, ResourceArgument},
+    fleet::{Fleet, FleetReader, ObjectName, Placement, find_kinds},
     suspend_and_retry::{AnnotatedObjects, Change},
 };
 use clap::Args;
@@ -48,6 +48,29 @@ impl ObjectArgs {
     }
 }
 
+#[derive(Clone, Debug, Args)]
+pub struct PlacementArgs {
+    /// A placement: `hcp/NAME` for a HelmChartProxy, `exti/NAME` for an ExtensionInstance
+    #[arg(value_name = "[KIND/]NAME")]
+    name: String,
+    /// Namespace of the placement [default: the namespace of the kubeconfig context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
+    /// Output format [default: text]
+    #[arg(short, long, value_enum)]
+    output: Option<StructuredFormat>,
+}
+
+impl PlacementArgs {
+    /// Reads the placements and releases of the namespace.
+    pub async fn read(self) -> Result<Selection> {
+        let Self { name, namespace, connection, output } = self;
+        ObjectArgs { name: Some(name), cluster: None, namespace, connection, output }.read().await
+    }
+}
+
 /// The objects of a namespace, and the one of them that the user has named.
 pub struct Selection {
     pub client: Client,
@@ -75,6 +98,16 @@ impl Selection {
     pub fn objects(&self) -> Result<AnnotatedObjects<'_>> {
         let found = self.argument.find(&self.fleet, &self.namespace)?;
         Ok(AnnotatedObjects::new(&found, &self.fleet, self.cluster.as_deref())?)
+    }
+
+    /// Returns the placement that the user has named.
+    pub fn placement(&self) -> Result<&Placement> {
+        match self.argument.find(&self.fleet, &self.namespace)? {
+            FoundResource::Placement(placement) => Ok(placement),
+            FoundResource::Release(release) => {
+                bail!("{} is a release: name its placement instead", release.object)
+            }
+        }
     }
 
     /// Returns the arguments with which another command selects the same object.

@@ -33,7 +33,7 @@ pub async fn run(arguments: RetryArgs) -> Result<()> {
 
 /// Returns the time of the API server: if the clock of the user is fast, later failures would not count until it is reached.
 /// Returns the time of the user if the API server does not send it.
-async fn server_time(client: &Client) -> Timestamp {
+pub async fn server_time(client: &Client) -> Timestamp {
     let request = http::Request::get("/version").body(Body::empty());
     let response = match request {
         Ok(request) => client.send(request).await.ok(),

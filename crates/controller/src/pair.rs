@@ -6,7 +6,8 @@ use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::{
     placement::PlacementKind,
     policy::{PolicyState, is_suspended, last_on_cluster_delete},
-    release::replaces_unsafe_crds,
+    release::{ReleaseKind, replaces_unsafe_crds},
+    rollout::aborted_revision,
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
@@ -23,7 +24,7 @@ use crate::{
     kinds::{ComposeServices, ManagedKind},
     locks::Mutex,
     metrics::Metrics,
-    placement::{self, Compose, PlacementContext, PlacementQueue, RecentWrites},
+    placement::{self, Compose, NewestVersion, PlacementContext, PlacementQueue, RecentWrites},
     policies::Policies,
     queue::{self, Queue, Trigger},
     release::{self, IsOurs, PlacementState, PlacementStateOf, ReleaseContext},
@@ -184,8 +185,10 @@ where
         );
         let written = Arc::default();
         let release_context = Arc::new(release_context(shared, caches, &pair, &written));
+        let newest_version = newest_version(&release_context);
+        let composer = P::composer(services);
         let placement_context =
-            Arc::new(placement_context(shared, caches, &pair, P::composer(services), written));
+            Arc::new(placement_context(shared, caches, &pair, composer, written, newest_version));
         tasks.spawn(queue::run(
             status::kind::<P>(),
             (),
@@ -213,6 +216,7 @@ fn placement_context<P: PlacementKind>(
     pair: &Pair<P>,
     compose: Box<dyn Compose<P>>,
     written: Arc<RecentWrites<P, P::Release>>,
+    newest_version: NewestVersion,
 ) -> PlacementContext<P> {
     PlacementContext {
         client: shared.client.clone(),
@@ -223,9 +227,21 @@ fn placement_context<P: PlacementKind>(
         written,
         throttle: placement::StatusThrottle::default(),
         compose,
+        policies: pair.policies.clone(),
+        rollouts: placement::Rollouts::default(),
+        newest_version,
+        poll_interval: shared.poll_interval,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
     }
+}
+
+fn newest_version<R: ReleaseKind>(context: &Arc<ReleaseContext<R>>) -> NewestVersion {
+    let context = context.clone();
+    Box::new(move |desired| {
+        let context = context.clone();
+        async move { context.newest_version(desired).await }.boxed()
+    })
 }
 
 fn release_context<P: PlacementKind>(
@@ -301,6 +317,7 @@ fn placement_state<P: PlacementKind>(
                 && cluster.is_some_and(|(cluster, key)| !placement.selects(&key, cluster.labels())),
             replace_unsafe_crds: replaces_unsafe_crds(&*placement),
             on_cluster_delete: policy.on_cluster_delete(release),
+            aborted_from: aborted_revision(&*placement, release),
             policy: match policy {
                 // Users delete a placement together with its policy.
                 PolicyState::Missing(_) if deleting => PolicyState::None,

@@ -4,30 +4,36 @@ mod compose;
 mod pending;
 mod recent_writes;
 mod reconciler;
+mod rollouts;
 mod status_throttle;
 mod unfinished;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use chandler_core::placement::PlacementKind;
+use chandler_core::{failure::Failure, placement::PlacementKind, release::Desired};
+use futures::future::BoxFuture;
 use kube::{
     Client,
     core::NamespaceResourceScope,
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-pub use compose::{Compose, ComposeError, Composed};
+pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease};
 pub use pending::ReconcileScope;
 pub use recent_writes::RecentWrites;
 pub use reconciler::WRITES;
+pub use rollouts::Rollouts;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
 
 use self::pending::Pending;
 use crate::{
     ReconcileError, caches::ReleaseCache, clusters::Clusters, events::Events, metrics::Metrics,
-    queue::Trigger, routing::Revision,
+    policies::Policies, queue::Trigger, routing::Revision,
 };
+
+/// Returns the newest version of the package of a release.
+pub type NewestVersion = Box<dyn Fn(Desired) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
 
 /// The context of the reconciler of placements.
 pub struct PlacementContext<P: PlacementKind> {
@@ -42,6 +48,11 @@ pub struct PlacementContext<P: PlacementKind> {
     pub throttle: StatusThrottle<P>,
     /// Composes the release objects.
     pub compose: Box<dyn Compose<P>>,
+    pub policies: Policies,
+    pub rollouts: Rollouts<P>,
+    pub newest_version: NewestVersion,
+    /// How often placements whose rollouts follow the newest version poll for it.
+    pub poll_interval: Duration,
     pub events: Events,
     pub metrics: Metrics,
 }

@@ -30,6 +30,7 @@ pub mod proceed;
 pub mod reachability;
 pub mod release;
 pub mod resolution;
+pub mod rollout;
 pub mod schedule;
 pub mod source;
 pub mod sync;

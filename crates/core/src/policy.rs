@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chandler_api::extensions::{
     AddonPolicySpec, CrdsPolicy, DriftMode, DriftPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION,
     OnClusterDelete, OnFailure, OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference,
-    Reference, Remediation, SUSPEND_ANNOTATION, Scope, TestPolicy, UNSELECTED_ANNOTATION,
+    Reference, Remediation, RolloutPolicy, SUSPEND_ANNOTATION, Scope, TestPolicy, UNSELECTED_ANNOTATION,
 };
 use kube_core::{Resource, ResourceExt as _};
 
@@ -45,6 +45,8 @@ pub struct ReleasePolicy {
     pub drift: DriftPolicy,
     /// How tests are run. `None` means that they are not.
     pub test: Option<TestPolicy>,
+    /// How changes reach clusters. `None` means all at once.
+    pub rollout: Option<RolloutPolicy>,
 }
 
 impl Default for ReleasePolicy {
@@ -61,6 +63,7 @@ impl Default for ReleasePolicy {
             crds: CrdsPolicy::default(),
             drift: DriftPolicy::default(),
             test: None,
+            rollout: None,
         }
     }
 }
@@ -155,6 +158,7 @@ pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy
         crds: spec.crds.unwrap_or_default(),
         drift: spec.drift.clone().unwrap_or_default(),
         test: spec.test.filter(|test| test.run),
+        rollout: spec.rollout.clone(),
     };
     let mut conflicts = Vec::new();
     if let Some(remediation) = policy.remediation.as_mut().filter(|_| options.atomic)

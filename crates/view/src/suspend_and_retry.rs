@@ -1,7 +1,7 @@
 //! The changes that `chandler suspend`, `resume` and `retry` make: annotations of placements and releases. Pure.
 
 use chandler_api::{
-    extensions::{RETRY_ANNOTATION, SUSPEND_ANNOTATION},
+    extensions::{RETRY_ANNOTATION, ROLLBACK_ANNOTATION, SUSPEND_ANNOTATION},
     reasons::ReleaseReason,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -111,7 +111,11 @@ impl<'a> AnnotatedObjects<'a> {
             Self::Releases(releases) => releases.clone(),
         };
         let change = |release: &Release| {
-            let patch = || annotation(RETRY_ANNOTATION, &json!(retry_at(release, now).to_string()));
+            // A release that a user has rolled back is tried again, too.
+            let patch = || {
+                let retry_at = retry_at(release, now).to_string();
+                json!({"metadata": {"annotations": {RETRY_ANNOTATION: retry_at, ROLLBACK_ANNOTATION: null}}})
+            };
             change(release, is_retried(release).then(patch))
         };
         releases.into_iter().map(change).collect()
@@ -149,7 +153,8 @@ impl<'a> AnnotatedObjects<'a> {
     }
 }
 
-fn releases_of<'a>(fleet: &'a Fleet, placement: &Placement) -> Vec<&'a Release> {
+/// Returns the releases of a placement.
+pub fn releases_of<'a>(fleet: &'a Fleet, placement: &Placement) -> Vec<&'a Release> {
     fleet.releases.iter().filter(|release| release.belongs_to(placement)).collect()
 }
 
@@ -270,7 +275,9 @@ mod tests {
             names(&all),
             [("hello-retriesexhausted", true), ("hello-rolledback", true), ("hello-suspended", true)]
         );
-        let patch = json!({"metadata": {"annotations": {"chandler.dev/retry-at": "2026-01-01T00:05:00Z"}}});
+        let patch = json!({"metadata": {"annotations": {
+            "chandler.dev/retry-at": "2026-01-01T00:05:00Z", "chandler.dev/rollback-to": null,
+        }}});
         assert_eq!(all[0].patch, Some(patch));
         let one = objects(&fleet, "hcp/hello", Some("unhealthy")).unwrap().retry(&fleet, now);
         assert_eq!(names(&one), [("hello-unhealthy", false)]);

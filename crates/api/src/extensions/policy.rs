@@ -11,7 +11,7 @@ pub use self::{
     drift::{DriftIgnore, DriftMode, DriftPolicy, DriftTarget},
     package_tests::{TestFailure, TestPolicy},
 };
-use super::OnClusterDelete;
+use super::{OnClusterDelete, RolloutPolicy};
 use crate::addons::is_default;
 
 /// How the releases of placements are operated. A change of a policy creates no revision.
@@ -77,6 +77,9 @@ pub struct AddonPolicySpec {
     /// How the tests of a package, such as Helm's test hooks, are run. If unset, they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test: Option<TestPolicy>,
+    /// How a change of the placement reaches its clusters, one after another. If unset, it reaches all of them at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutPolicy>,
 }
 
 /// Returns the schema of an enum without the description of the type, so that a field keeps its own.

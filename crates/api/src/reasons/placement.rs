@@ -19,6 +19,15 @@ string_enum! {
         StillNeeded = "StillNeeded",
         Reinstalling = "Reinstalling",
         Updating = "Updating",
+        /// Every cluster has the current spec.
+        RolledOut = "RolledOut",
+        RollingOut = "RollingOut",
+        /// The next wave of the rollout has to wait.
+        RolloutSoaking = "RolloutSoaking",
+        RolloutPaused = "RolloutPaused",
+        /// Too many releases have failed.
+        RolloutStopped = "RolloutStopped",
+        RolloutAborted = "RolloutAborted",
         /// Never stored: commands print it for a status that they cannot read.
         StatusUnreadable = "StatusUnreadable",
     }
@@ -72,6 +81,8 @@ impl PlacementReason {
             | Self::ResolutionFailed
             | Self::WriteFailed
             | Self::DeletionFailed
+            | Self::RolloutStopped
+            | Self::RolloutAborted
             | Self::StatusUnreadable => true,
             Self::Ready
             | Self::UpToDate
@@ -79,7 +90,11 @@ impl PlacementReason {
             | Self::NotAllReady
             | Self::StillNeeded
             | Self::Reinstalling
-            | Self::Updating => false,
+            | Self::Updating
+            | Self::RolledOut
+            | Self::RollingOut
+            | Self::RolloutSoaking
+            | Self::RolloutPaused => false,
         }
     }
 

@@ -96,6 +96,7 @@ impl FolderPackages {
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<AddonRelease>>,
+        running: Option<&AddonRelease>,
         drafts: &mut ClusterMap<Draft>,
     ) -> Result<ClusterMap<ComposeError>, ReconcileError> {
         let mut failed = self.set_paths(instance, clusters, drafts).await?;
@@ -109,6 +110,11 @@ impl FolderPackages {
                 continue;
             };
             if failed.contains_key(key) {
+                continue;
+            }
+            if let Some(pinned) = pinned_by(running, source) {
+                draft.layers.pinned = Some(pinned.clone());
+                draft.content.pinned = Some(pinned);
                 continue;
             }
             let folder = Folder { source, namespace: &key.namespace };
@@ -225,6 +231,13 @@ impl FolderPackages {
         let pinned = Some(pin(existing, &content.source, made));
         Ok(ReleaseContent { pinned, ..content })
     }
+}
+
+/// Returns the package that another release object has pinned for the same folder. A package that is made of the values is not
+/// that of others.
+fn pinned_by(release: Option<&AddonRelease>, source: &PackageSource) -> Option<PinnedPackage> {
+    let release = release.filter(|release| release.spec.source == *source)?;
+    release.spec.pinned.clone().filter(|pinned| !pinned.includes_values)
 }
 
 /// Returns the path of a draft's folder, if it is a template.

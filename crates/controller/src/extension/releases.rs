@@ -13,6 +13,7 @@ use chandler_core::{
     failure::Failure,
     identity::{ClusterKey, ClusterMap},
     placement::{ReleaseContent, addon_release, addon_release_name},
+    resolution::VersionName,
 };
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::ObjectRef};
 
@@ -20,11 +21,11 @@ use super::{
     folders::FolderPackages,
     registry::RegisteredExtension,
     resolver::{ResolveError, Resolved, Resolver},
-    values::{Layers, Values},
+    values::{ComposedValues, Layers, Values},
 };
 use crate::{
     ReconcileError, clusters,
-    placement::{ComposeError, Composed},
+    placement::{ComposeError, ComposeMode, Composed, ComposedRelease},
     release::{CatalogFolder, NamedCatalogs},
     tasks::take_turns,
 };
@@ -44,6 +45,8 @@ pub(super) struct Draft {
     pub layers: Layers,
     /// Set if the package comes from a catalog that is a folder of a Source.
     pub offered: Option<CatalogFolder>,
+    /// The Kubernetes version of the cluster, if the version was chosen for it.
+    pub kubernetes: Option<String>,
 }
 
 impl InstanceReleases {
@@ -83,11 +86,12 @@ impl InstanceReleases {
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<AddonRelease>>,
+        mode: &ComposeMode<'_, AddonRelease>,
     ) -> Result<Composed<AddonRelease>, ReconcileError> {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
         for (done, (key, cluster)) in clusters.iter().enumerate() {
             take_turns(done).await;
-            match self.draft(instance, key, cluster).await {
+            match self.draft(instance, key, cluster, mode.running).await {
                 Ok(Some(draft)) => {
                     drafts.insert(key.clone(), draft);
                 }
@@ -99,19 +103,24 @@ impl InstanceReleases {
         }
         let failed = self.set_folders(&mut drafts).await;
         composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
-        let failed = self.folders.pin(instance, clusters, existing, &mut drafts).await?;
+        let failed = self.folders.pin(instance, clusters, existing, mode.running, &mut drafts).await?;
         composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
         let layers = drafts.iter().filter_map(|(key, draft)| {
             Some((key.clone(), (clusters.get(key)?.clone(), draft.layers.clone())))
         });
-        let mut values = self.values.of(instance, layers.collect(), existing).await?;
+        let mut values = self.values.of(instance, layers.collect(), existing, mode.write_values).await?;
         for (key, draft) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
             let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
-                Ok((values, values_secret)) => {
+                Ok(ComposedValues { values, values_secret, parameters, is_unwritten }) => {
                     let content = ReleaseContent { values, values_secret, ..draft.content };
                     let content = self.folders.build(instance, &key, content, there).await;
-                    content.map(|content| addon_release(instance, &key, content, there))
+                    content.map(|content| ComposedRelease {
+                        object: addon_release(instance, &key, content, there),
+                        parameters,
+                        kubernetes: draft.kubernetes,
+                        has_unwritten_values: is_unwritten,
+                    })
                 }
                 Err(error) => Err(error),
             };
@@ -158,6 +167,7 @@ impl InstanceReleases {
         instance: &ExtensionInstance,
         cluster_key: &ClusterKey,
         cluster: &DynamicObject,
+        running: Option<&AddonRelease>,
     ) -> Result<Option<Draft>, ComposeError> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
@@ -166,6 +176,7 @@ impl InstanceReleases {
                 content: ReleaseContent { source, ..ReleaseContent::default() },
                 layers,
                 offered: None,
+                kubernetes: None,
             }));
         };
         let extension = self.key(reference, cluster_key).to_string();
@@ -185,10 +196,13 @@ impl InstanceReleases {
             return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(registered) = registered else { return Ok(None) };
-        let Some(version) = registered.version(&chosen.version) else { return Ok(None) };
+        let running = running.filter(|running| running.spec.extension.as_ref() == Some(&extension));
+        let running = running.and_then(|running| VersionName::parse(running.spec.version.as_deref()?));
+        let chosen_version = running.as_ref().unwrap_or(&chosen.version);
+        let Some(version) = registered.version(chosen_version) else { return Ok(None) };
         let source = self.scoped_source(cluster_key, &registered, &version.source);
         let content = ReleaseContent {
-            extension: Some((extension, chosen.version.text.clone())),
+            extension: Some((extension, chosen_version.text.clone())),
             source: source.clone(),
             depends_on: self.depends_on(&resolved, &chosen.after, cluster_key),
             on_cluster_delete: registered.extension.spec.on_cluster_delete,
@@ -197,7 +211,8 @@ impl InstanceReleases {
         let parameters = version.parameters.clone().unwrap_or_default();
         let defaults = parameters.defaults.unwrap_or_default();
         let layers = Layers { defaults, schema: parameters.schema, source, pinned: None };
-        Ok(Some(Draft { content, layers, offered: None }))
+        let kubernetes = Some(resolved.input.kubernetes.minors());
+        Ok(Some(Draft { content, layers, offered: None, kubernetes }))
     }
 
     /// Returns the extension and its versions. `None` means that it does not exist or is not known yet.

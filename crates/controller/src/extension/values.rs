@@ -10,6 +10,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance, PackageSource, PinnedPackage, ValuesSecret},
 };
 use chandler_core::{
+    digest::Digest,
     identity::{ClusterKey, ClusterMap},
     parameters::{Parameters, Rendered, Schema, from_yaml, merge, render, summarize},
     placement::{addon_release_name, must_write_values},
@@ -31,8 +32,17 @@ use crate::{
     templates::Templates,
 };
 
+type ValuesResult = Result<ComposedValues, ComposeError>;
+
 /// Values as text, or the Secret that contains them.
-type ValuesResult = Result<(Option<String>, Option<ValuesSecret>), ComposeError>;
+pub struct ComposedValues {
+    pub values: Option<String>,
+    pub values_secret: Option<ValuesSecret>,
+    /// Digest of the layers that do not depend on the cluster and are not part of the instance.
+    pub parameters: String,
+    /// Whether the Secret has other values, because the release object may have to wait for these.
+    pub is_unwritten: bool,
+}
 
 /// The parts of the chosen version that determine values.
 #[derive(Clone, Default)]
@@ -60,12 +70,14 @@ pub struct Values {
 }
 
 impl Values {
-    /// Composes the values of an instance for each cluster.
+    /// Composes the values of an instance for each cluster. Unless `write`, the Secret of a release object that refers to other
+    /// values is left unchanged, because the object may wait.
     pub async fn of(
         &self,
         instance: &ExtensionInstance,
         clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
         existing: &ClusterMap<Arc<AddonRelease>>,
+        write: bool,
     ) -> Result<ClusterMap<ValuesResult>, ReconcileError> {
         let namespace = instance.namespace().unwrap_or_default();
         let spec = &instance.spec;
@@ -92,7 +104,14 @@ impl Values {
             let values = match values {
                 Ok(values) => {
                     let current = current.map(AsRef::as_ref);
-                    self.store(instance, &key, values, read.secret, &layers, current).await
+                    let parameters = shared_parameters(&layers, &read);
+                    let secret = read.secret.then_some(write);
+                    let stored = self.store(instance, &key, values, secret, &layers, current).await;
+                    stored.map(|(values, values_secret)| {
+                        let is_other = |current: &AddonRelease| current.spec.values_secret != values_secret;
+                        let is_unwritten = !write && values_secret.is_some() && current.is_some_and(is_other);
+                        ComposedValues { values, values_secret, parameters, is_unwritten }
+                    })
                 }
                 Err(error) => Err(error),
             };
@@ -120,22 +139,27 @@ impl Values {
         problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
 
-    /// Stores values in a Secret if one of their sources may be secret.
+    /// Stores values in a Secret if one of their sources may be secret. `secret` says then whether a Secret with other values may be
+    /// replaced.
     async fn store(
         &self,
         instance: &ExtensionInstance,
         cluster: &ClusterKey,
         values: Rendered,
-        secret: bool,
+        secret: Option<bool>,
         layers: &Layers,
         existing: Option<&AddonRelease>,
-    ) -> ValuesResult {
-        if !secret {
+    ) -> Result<(Option<String>, Option<ValuesSecret>), ComposeError> {
+        let Some(may_write) = secret else {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
-        }
+        };
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        if must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref()) {
+        let is_other =
+            existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
+        if (may_write || !is_other)
+            && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref())
+        {
             self.write(instance, &reference.name, &values).await?;
         }
         Ok((None, Some(reference)))
@@ -158,6 +182,12 @@ impl Values {
         let written = api.patch(name, &parameters, &Patch::Apply(&secret)).await;
         written.map(|_| ()).map_err(|source| ComposeError::WriteValues { name: name.to_owned(), source })
     }
+}
+
+/// Returns the digest of the parameters that clusters share and that are not part of the instance.
+fn shared_parameters(layers: &Layers, read: &Read) -> String {
+    let shared = serde_json::to_string(&(&layers.defaults, &read.layers)).unwrap_or_default();
+    Digest::of(shared).to_string()
 }
 
 /// Merges the layers of a cluster and validates them against the schema of the version.

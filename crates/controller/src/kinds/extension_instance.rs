@@ -16,7 +16,7 @@ use crate::{
     ReconcileError,
     extension::{FolderPackages, InstanceReleases, SchemaCheck, Values},
     parameters::ParameterSources,
-    placement::{Compose, Composed},
+    placement::{Compose, ComposeMode, Composed},
 };
 
 /// How many clusters the status of an instance lists.
@@ -59,8 +59,9 @@ impl Compose<ExtensionInstance> for Composer {
         instance: &'a ExtensionInstance,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<AddonRelease>>,
+        mode: &'a ComposeMode<'a, AddonRelease>,
     ) -> BoxFuture<'a, Result<Composed<AddonRelease>, ReconcileError>> {
-        self.releases.compose(instance, clusters, existing).boxed()
+        self.releases.compose(instance, clusters, existing, mode).boxed()
     }
 
     fn status(

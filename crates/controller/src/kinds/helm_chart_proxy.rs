@@ -23,7 +23,7 @@ use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
     extension::Resolver,
-    placement::{Compose, ComposeError, Composed},
+    placement::{Compose, ComposeError, ComposeMode, Composed},
     tasks::take_turns,
     templates::{TemplateInput, Templates},
 };
@@ -45,6 +45,7 @@ impl Compose<HelmChartProxy> for Composer {
         placement: &'a HelmChartProxy,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
+        _: &'a ComposeMode<'a, HelmReleaseProxy>,
     ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, ReconcileError>> {
         self.releases(placement, clusters, existing).boxed()
     }
@@ -85,11 +86,14 @@ impl Composer {
             let there = existing.get(key).map(AsRef::as_ref);
             match self.known(&uid, template, key, cluster, there).await {
                 Ok(Known::Plain) => {
-                    composed.insert(key.clone(), Ok(release_object(placement, key, template.clone(), there)));
+                    composed.insert(
+                        key.clone(),
+                        Ok(release_object(placement, key, template.clone(), there).into()),
+                    );
                 }
                 Ok(Known::Current(values, digest)) => {
                     let object = rendered_release_object(placement, key, values, &digest, there);
-                    composed.insert(key.clone(), Ok(object));
+                    composed.insert(key.clone(), Ok(object.into()));
                 }
                 Ok(Known::Outdated(data, digest)) => {
                     inputs.push(TemplateInput { cluster: key.clone(), data, digest: digest.clone() });
@@ -105,7 +109,7 @@ impl Composer {
             let there = existing.get(&key).map(AsRef::as_ref);
             let values = evaluated.remove(&key).unwrap_or(Err(ComposeError::NoValues));
             let object =
-                values.map(|values| rendered_release_object(placement, &key, values, &digest, there));
+                values.map(|values| rendered_release_object(placement, &key, values, &digest, there).into());
             composed.insert(key, object);
         }
         self.set_versions(placement, clusters, existing, &mut composed).await;
@@ -129,21 +133,25 @@ impl Composer {
                 Err(error) => Err(error.clone().into()),
             };
             match version {
-                Ok(version) => release.spec.version = version,
+                Ok((version, kubernetes)) => {
+                    release.object.spec.version = version;
+                    release.kubernetes = Some(kubernetes);
+                }
                 Err(error) => *object = Err(error),
             }
         }
     }
 
+    /// Returns the version for a cluster, and the Kubernetes versions that it was chosen for.
     async fn version(
         &self,
         versions: &KubernetesVersions,
         key: &ClusterKey,
         cluster: &DynamicObject,
         existing: Option<&str>,
-    ) -> Result<String, ComposeError> {
+    ) -> Result<(String, String), ComposeError> {
         let kubernetes = self.resolver.kubernetes(key, cluster).await?;
-        Ok(versions.version(&kubernetes, existing)?.to_owned())
+        Ok((versions.version(&kubernetes, existing)?.to_owned(), kubernetes.minors()))
     }
 
     async fn known(

@@ -16,7 +16,35 @@ use crate::{ReconcileError, extension::UnknownKubernetes, references::ReferenceE
 
 /// The release object of each cluster, or why there is none. The existing release objects of clusters with an error and
 /// of omitted clusters are left unchanged.
-pub type Composed<R> = ClusterMap<Result<R, ComposeError>>;
+pub type Composed<R> = ClusterMap<Result<ComposedRelease<R>, ComposeError>>;
+
+/// A release object, and what rollouts have to know about it.
+#[derive(Clone, Debug)]
+pub struct ComposedRelease<R> {
+    pub object: R,
+    /// Digest of the parameters that the placement shares between clusters, but that are not part of its spec.
+    pub parameters: String,
+    /// The Kubernetes version of the cluster, if the version of the package was chosen for it.
+    pub kubernetes: Option<String>,
+    /// Whether the Secret with its values has to be written first: see [`ComposeMode::write_values`].
+    pub has_unwritten_values: bool,
+}
+
+impl<R> From<R> for ComposedRelease<R> {
+    fn from(object: R) -> Self {
+        Self { object, parameters: String::new(), kubernetes: None, has_unwritten_values: false }
+    }
+}
+
+/// How release objects are composed.
+#[derive(Debug)]
+pub struct ComposeMode<'a, R> {
+    /// A release object with the package to use, instead of the newest one.
+    pub running: Option<&'a R>,
+    /// Whether Secrets with values are written although the existing release object refers to other values. If not, the object
+    /// may wait.
+    pub write_values: bool,
+}
 
 /// Why the release object of a cluster cannot be composed.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +102,7 @@ pub trait Compose<P: PlacementKind>: Send + Sync {
         placement: &'a P,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<P::Release>>,
+        mode: &'a ComposeMode<'a, P::Release>,
     ) -> BoxFuture<'a, Result<Composed<P::Release>, ReconcileError>>;
 
     /// Returns the status of a placement with these selected clusters and release objects. `common` is the part that all

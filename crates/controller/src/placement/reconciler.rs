@@ -1,5 +1,7 @@
 //! Reconciles a placement.
 
+mod rollout;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{
@@ -29,8 +31,9 @@ use kube::{
 };
 use serde_json::json;
 
+use self::rollout::RolloutMode;
 use super::{
-    ComposeError, PlacementContext,
+    ComposeError, ComposeMode, ComposedRelease, PlacementContext,
     pending::ReconcileScope,
     recent_writes::CATCH_UP,
     status_throttle::MANY_CLUSTERS,
@@ -96,16 +99,20 @@ where
             Err(error) => {
                 summary.selection_failed = Some(error.to_string());
                 self.record_applied(reference, scope);
-                return self.finish(reference, &BTreeMap::new(), &BTreeMap::new(), summary).await;
+                return self.finish(reference, &BTreeMap::new(), &BTreeMap::new(), summary, None).await;
             }
         };
         let selected = self.selected(&selection, scope);
-        let (desired, failing) = self.desired(&selected, &by_cluster::<P>(existing)).await?;
+        let rollout = self.rollout_mode();
+        let compose = ComposeMode { running: None, write_values: matches!(rollout, RolloutMode::Off) };
+        let (desired, mut failing) = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
+        let to_write = self.roll_out(reference, &selection, scope, &rollout, desired, existing).await?;
+        failing.extend(to_write.failing);
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let transient: Vec<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
         let uid_of = |key: &ClusterKey| selected.get(key).and_then(|cluster| cluster.uid());
-        let changes = changes::<P>(&desired, existing, self.object.strategy(), uid_of);
+        let changes = changes::<P>(&to_write.desired, &to_write.existing, self.object.strategy(), uid_of);
         let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;
         (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
@@ -150,7 +157,9 @@ where
         self.context.throttle.record_count(reference, selected.len());
         let releases = by_cluster::<P>(&existing);
         Self::count(&selected, &releases, &mut summary);
-        self.finish(reference, &selected, &releases, summary).await
+        let (rollout, recheck_at) = self.rollout_progress(reference, selection, &releases);
+        summary.rollout = rollout;
+        self.finish(reference, &selected, &releases, summary, recheck_at).await
     }
 
     /// Records that the release objects of all clusters reflect the spec, as far as they could be composed and written.
@@ -198,13 +207,15 @@ where
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<ComposeError>), ReconcileError> {
+        mode: &ComposeMode<'_, P::Release>,
+    ) -> Result<(ClusterMap<Option<ComposedRelease<P::Release>>>, ClusterMap<ComposeError>), ReconcileError>
+    {
         let active = selected.iter().filter(|(_, cluster)| !clusters::is_paused_or_deleting(cluster));
         let active: ClusterMap<_> = active.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = if active.is_empty() {
             ClusterMap::new()
         } else {
-            self.context.compose.compose(&self.object, &active, existing).await?
+            self.context.compose.compose(&self.object, &active, existing, mode).await?
         };
         let (mut desired, mut failing) = (BTreeMap::new(), BTreeMap::new());
         for key in selected.keys() {
@@ -352,6 +363,7 @@ where
         selected: &ClusterMap<Arc<DynamicObject>>,
         releases: &ClusterMap<Arc<P::Release>>,
         mut summary: PlacementSummary,
+        recheck_at: Option<Timestamp>,
     ) -> Result<Action, ReconcileError> {
         let before = self.context.throttle.current(&self.object);
         let old = before.as_ref();
@@ -371,6 +383,7 @@ where
             matching_clusters: selected.keys().map(cluster_reference).collect(),
             ready_clusters: Some(format!("{}/{}", summary.ready, summary.selected)),
             observed_generation: generation,
+            rollout: summary.rollout,
         };
         let status = self.context.compose.status(&self.object, selected, releases, common);
         if status != before {
@@ -383,8 +396,27 @@ where
             status::write(&self.context.client, &*self.object, &status).await?;
             self.context.throttle.record(&self.object, status);
         }
+        Ok(self.next(reference, releases, recheck_at))
+    }
+
+    /// Returns when the placement is reconciled again without an event.
+    fn next(
+        &self,
+        reference: &ObjectRef<P>,
+        releases: &ClusterMap<Arc<P::Release>>,
+        recheck_at: Option<Timestamp>,
+    ) -> Action {
         let again = self.context.compose.requeue_after(&self.object);
-        Ok(again.map_or_else(|| queue::resync(&*self.object), Action::requeue))
+        let again = again.into_iter().chain(self.version_poll(releases)).min();
+        let again = again.unwrap_or_else(|| queue::until_resync(&*self.object));
+        match recheck_at.map(queue::until).filter(|recheck| *recheck < again) {
+            Some(recheck) => {
+                // The timer is for the rollout only.
+                self.context.queue.pending.add(reference, &ReconcileScope::status());
+                Action::requeue(recheck)
+            }
+            None => Action::requeue(again),
+        }
     }
 
     /// Publishes a warning if the placement has a new problem.
@@ -399,6 +431,7 @@ where
         {
             self.context.events.warning(&*self.object, &now.reason, &now.message);
         }
+        self.publish_rollout(old, new);
     }
 
     /// Deletes the release objects, then removes the finalizer of the placement.
@@ -411,6 +444,7 @@ where
             self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
             self.context.throttle.forget(reference);
+            self.context.rollouts.forget(reference);
             self.context.compose.forget(&self.object);
             status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());

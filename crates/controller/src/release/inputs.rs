@@ -54,6 +54,14 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Ok(Inputs { digest, package, values, kubernetes_minor })
     }
 
+    /// Returns the newest version of the package of `desired`.
+    pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
+        let desired = self.catalogs.located(desired).await?;
+        let access = self.access(&desired).await?;
+        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
+        Ok(resolved.version)
+    }
+
     /// Returns the package of resolved inputs with its signature checked against the current policy. Downloads it if it is
     /// not in the store.
     pub(super) async fn stored_package(

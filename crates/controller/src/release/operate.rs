@@ -25,7 +25,7 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
 pub use self::checks::Comparison;
 use super::{
-    ReleaseContext,
+    PlacementState, ReleaseContext,
     inputs::{self, Inputs},
 };
 use crate::{
@@ -89,6 +89,8 @@ pub(super) struct Start {
     pub restored: Option<Restored>,
     /// When the failure happened that the operation is the remediation of.
     pub failed_at: Option<Timestamp>,
+    /// Whether a user has asked for it, instead of the policy.
+    pub requested: bool,
     /// What is compared.
     pub comparison: Option<Comparison>,
     /// The revision that is tested.
@@ -238,6 +240,9 @@ impl<R: ReleaseKind> Work<R> {
             Operation::Apply { .. } | Operation::Remove | Operation::Compare | Operation::Test { .. } => None,
         };
         let is_remediated = remediation.is_none_or(|on_failure| {
+            if self.start.requested {
+                return self.is_still_requested(&object, &placement);
+            }
             placement.remediates(&*object, on_failure, self.start.failed_at, Timestamp::now())
         });
         if !is_unchanged || is_paused || !placement.allows(&*object) || !is_remediated {
@@ -247,6 +252,13 @@ impl<R: ReleaseKind> Work<R> {
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
         self.is_still_checked(&placement, &desired).then_some(desired)
+    }
+
+    /// Returns whether a user still wants to restore the revision.
+    fn is_still_requested(&self, object: &R, placement: &PlacementState) -> bool {
+        let Operation::Rollback { inputs } = &self.start.operation else { return false };
+        let restored = self.start.restored.as_ref().map(|restored| restored.revision);
+        restored.is_some() && placement.requested_rollback(object, &inputs.digest) == restored
     }
 
     /// Reads what is applied. Returns `None` if the operation applies nothing.

@@ -2,8 +2,10 @@
 
 use chandler_api::extensions::{OnClusterDelete, OnFailure, OnUnselect};
 use chandler_core::{
+    digest::InputDigest,
     policy::{PolicyState, ReleasePolicy, is_marked_unselected, is_suspended},
     release::{Desired, ReleaseKind, retry_requested_at},
+    rollout::requested_rollback,
 };
 use jiff::Timestamp;
 
@@ -22,6 +24,8 @@ pub struct PlacementState {
     pub policy: PolicyState,
     /// What the policy says about the deletion of the Cluster, or what it has said last if it is not known.
     pub on_cluster_delete: Option<OnClusterDelete>,
+    /// The revision that was deployed before a rollout that was aborted has moved the release.
+    pub aborted_from: Option<u32>,
 }
 
 /// The state for a release object without a placement.
@@ -35,6 +39,7 @@ impl Default for PlacementState {
             replace_unsafe_crds: false,
             policy: PolicyState::None,
             on_cluster_delete: None,
+            aborted_from: None,
         }
     }
 }
@@ -68,6 +73,12 @@ impl PlacementState {
         release.meta().deletion_timestamp.is_some()
             && is_marked_unselected(release)
             && self.policy.effective().on_unselect == OnUnselect::Orphan
+    }
+
+    /// Returns the revision that a user wants to restore instead of these inputs, or that was deployed before an aborted rollout.
+    pub fn requested_rollback<R: ReleaseKind>(&self, release: &R, inputs: &InputDigest) -> Option<u32> {
+        let requested = requested_rollback(release).filter(|(_, of)| of == inputs);
+        requested.map(|(revision, _)| revision).or(self.aborted_from)
     }
 
     /// Returns whether this is still what happens after the last retry, which has failed at `failed_at`: the policy says so, and

@@ -91,6 +91,7 @@ where
             // Known although the write of the status failed: the format of the package selects the tool.
             status.package = Some(inputs.package.clone());
             status.values = Some(inputs.values.clone());
+            status.input_digest = Some(inputs.digest.to_string());
         }
         Ok(Self {
             placement: (context.placement_state)(&object),
@@ -160,7 +161,7 @@ where
         let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
-        self.record_policy(&view).await?;
+        self.record_policy(&desired, &view).await?;
         written?;
         Ok(self.next(&desired, &decision, recheck_at))
     }
@@ -220,7 +221,13 @@ where
         let (unmet, needed_by) = self.dependencies(desired, view);
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
-        self.rollback_to = Self::rollback_target(desired, view, seen, inputs.as_ref());
+        let requested_rollback = inputs
+            .as_ref()
+            .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
+        self.rollback_to = match requested_rollback {
+            Some(revision) => Self::requested_target(desired, view, revision),
+            None => Self::rollback_target(desired, view, seen, inputs.as_ref()),
+        };
         self.drift = self.plan_drift(desired, view);
         let placement = &self.placement;
         let observed = Observed {
@@ -257,6 +264,7 @@ where
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
+            requested_rollback,
             compare: self.drift.due.is_some(),
             tests: self.test_need(view),
             absence_confirmed: self.state.absence_confirmed,
@@ -310,6 +318,7 @@ where
             Ok(inputs) => {
                 self.status.package = Some(inputs.package.clone());
                 self.status.values = Some(inputs.values.clone());
+                self.status.input_digest = Some(inputs.digest.to_string());
                 let key = self.inputs_key(desired, inputs.kubernetes_minor.clone());
                 self.state.inputs = Some((key, inputs));
             }

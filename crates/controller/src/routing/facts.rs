@@ -1,7 +1,7 @@
 //! The facts about objects that the index stores.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
@@ -14,6 +14,7 @@ use chandler_core::{
     placement::{PlacementKind, Selection, visible_to_templates},
     policy::is_suspended,
     release::{ReleaseKind as _, replaces_unsafe_crds},
+    rollout::Requests,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject};
@@ -59,6 +60,8 @@ pub struct Placement {
     pub deleting: bool,
     /// Whether its annotation lets its releases replace any CRD.
     pub replaces_unsafe_crds: bool,
+    /// The targets of aborted rollouts.
+    pub aborted: BTreeSet<String>,
     /// The policy of its releases.
     pub policy: Option<Reference>,
     /// `None` if its selector is invalid.
@@ -83,6 +86,7 @@ impl Placement {
             suspended: is_suspended(placement),
             deleting: placement.meta().deletion_timestamp.is_some(),
             replaces_unsafe_crds: replaces_unsafe_crds(placement),
+            aborted: Requests::of(placement).aborted,
             policy: placement.policy(),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),

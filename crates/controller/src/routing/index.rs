@@ -83,7 +83,7 @@ impl Index {
         // Its releases read this from the placement, and do not change with it.
         let is_same = |before: &Placement| {
             let flags = |one: &Placement| [one.paused, one.suspended, one.deleting, one.replaces_unsafe_crds];
-            (flags(before), &before.policy) == (flags(now), &now.policy)
+            (flags(before), &before.policy, &before.aborted) == (flags(now), &now.policy, &now.aborted)
         };
         if let Some(before) = before.as_ref().filter(|before| !is_same(before)) {
             self.ordered_releases_of(before, &mut work);

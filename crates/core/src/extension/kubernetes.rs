@@ -20,6 +20,17 @@ pub struct Kubernetes {
     pub upgrade: Option<Upgrade>,
 }
 
+impl Kubernetes {
+    /// Returns the minor version, and that of an upgrade, as text.
+    pub fn minors(&self) -> String {
+        let minor = |version: &Version| format!("{}.{}", version.major, version.minor);
+        match &self.upgrade {
+            Some(upgrade) => format!("{} to {}", minor(&self.current), minor(&upgrade.to)),
+            None => minor(&self.current),
+        }
+    }
+}
+
 /// A step of an upgrade that is announced or in progress. An upgrade over several minor versions has a step for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrade {
@@ -134,6 +145,11 @@ mod tests {
             assert_eq!(found, Some(Kubernetes { current, upgrade }), "{name}");
         }
         assert_eq!(kubernetes(&json!({}), None), None);
+        let current = Kubernetes { current: minor(34), upgrade: None };
+        assert_eq!(current.minors(), "1.34");
+        let upgrade =
+            Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
+        assert_eq!(Kubernetes { upgrade, ..current }.minors(), "1.34 to 1.35");
     }
     #[test]
     fn an_upgrade_over_several_minor_versions_is_handled_step_by_step() {

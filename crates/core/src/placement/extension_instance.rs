@@ -10,8 +10,9 @@ use chandler_api::{
     reasons::PlacementVocabulary,
 };
 use kube_core::{Resource as _, ResourceExt};
+use serde_json::Value;
 
-use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains};
+use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains, kind::spec_without};
 use crate::{
     failure::Category,
     identity::ClusterKey,
@@ -50,6 +51,17 @@ impl PlacementKind for ExtensionInstance {
         PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.force }
     }
 
+    fn shared_spec(&self) -> Value {
+        spec_without(&self.spec, &["clusters", "dependencies", "serviceAccountName", "policyRef"])
+    }
+
+    fn follows_newest_version(&self) -> bool {
+        self.spec
+            .source
+            .as_ref()
+            .is_some_and(|source| source.source_ref.is_none() && source.version.is_none())
+    }
+
     fn follows_extensions(&self) -> bool {
         self.spec.extension.is_some()
     }
@@ -73,7 +85,9 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn same_request(existing: &AddonRelease, desired: &AddonRelease) -> bool {
-        existing.spec == desired.spec && contains(existing.labels(), desired.labels())
+        existing.spec == desired.spec
+            && contains(existing.labels(), desired.labels())
+            && contains(existing.annotations(), desired.annotations())
     }
 
     /// Another package of the same release is an upgrade, because each version of an extension may have its own.
@@ -197,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    fn instance(spec: &serde_json::Value) -> ExtensionInstance {
+    fn instance(spec: &Value) -> ExtensionInstance {
         serde_json::from_value(json!({
             "metadata": {"name": "net", "namespace": "fleet", "uid": "u"}, "spec": spec,
         }))
@@ -206,7 +220,7 @@ mod tests {
 
     #[test]
     fn releases_are_named_after_their_extension_or_chart() {
-        let identity = |spec: serde_json::Value| release_identity(&instance(&spec));
+        let identity = |spec: Value| release_identity(&instance(&spec));
         let named = |name: &str, namespace: &str| ReleaseIdentity {
             name: name.to_owned(),
             namespace: namespace.to_owned(),

@@ -7,16 +7,17 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
-    extensions::{PlacementKindName, Reference},
+    extensions::{KUBERNETES_VERSIONS_ANNOTATION, PlacementKindName, Reference},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_core::{Resource as _, ResourceExt};
+use serde_json::Value;
 
 use super::{
     KubernetesVersions, KubernetesVersionsError, PlacementKind, RENDERED_FROM_ANNOTATION, Selection,
-    SelectionError,
+    SelectionError, kind::spec_without,
 };
 use crate::{
     digest::Digest,
@@ -53,6 +54,18 @@ impl PlacementKind for HelmChartProxy {
 
     fn kubernetes_versions(&self) -> Option<Result<KubernetesVersions, KubernetesVersionsError>> {
         KubernetesVersions::parse(self.annotations(), &self.spec.version)
+    }
+
+    fn shared_spec(&self) -> Value {
+        let mut spec = spec_without(&self.spec, &["clusterSelector"]);
+        if let Some(versions) = self.annotations().get(KUBERNETES_VERSIONS_ANNOTATION) {
+            spec["kubernetesVersions"] = versions.as_str().into();
+        }
+        spec
+    }
+
+    fn follows_newest_version(&self) -> bool {
+        self.spec.version.is_empty() && self.kubernetes_versions().is_none()
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {

@@ -9,6 +9,7 @@ use chandler_api::{
 };
 use kube_core::Resource;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{KubernetesVersions, KubernetesVersionsError, Selection, SelectionError};
 use crate::{
@@ -40,6 +41,11 @@ pub trait PlacementKind:
     fn policy(&self) -> Option<Reference>;
     /// Returns its options that win over its policy.
     fn policy_overrides(&self) -> PolicyOverrides;
+    /// Returns the part of its spec that its release objects share: all but the selection of clusters and what does not reach
+    /// release objects.
+    fn shared_spec(&self) -> Value;
+    /// Returns whether it names no version of its package, so that the newest one is installed.
+    fn follows_newest_version(&self) -> bool;
     /// Returns how a policy refers to it.
     fn reference(&self) -> PlacementReference {
         PlacementReference { kind: Self::KIND_NAME, name: self.meta().name.clone().unwrap_or_default() }
@@ -76,4 +82,13 @@ pub trait PlacementKind:
     /// Returns the cluster of a release object.
     fn cluster_of(release: &Self::Release) -> Option<ClusterKey>;
     fn status(&self) -> Option<&Self::Status>;
+}
+
+/// Returns a spec as JSON without some of its fields.
+pub(super) fn spec_without(spec: &impl Serialize, fields: &[&str]) -> Value {
+    let mut spec = serde_json::to_value(spec).unwrap_or_default();
+    if let Some(object) = spec.as_object_mut() {
+        object.retain(|field, _| !fields.contains(&field.as_str()));
+    }
+    spec
 }

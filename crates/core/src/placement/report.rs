@@ -1,10 +1,14 @@
 //! The conditions of a placement.
 
-use chandler_api::reasons::{PlacementReason, PlacementVocabulary};
+use chandler_api::{
+    reasons::{PlacementReason, PlacementVocabulary},
+    status::RolloutStatus,
+};
 
 use crate::{
     conditions::{NewCondition, Status, ready_summary},
     identity::ClusterKey,
+    rollout,
 };
 
 /// The result of a reconcile of a placement, summed up over its clusters.
@@ -33,6 +37,8 @@ pub struct PlacementSummary {
     pub settling: usize,
     /// Clusters whose release is not ready, and why.
     pub not_ready: Vec<ClusterFailure>,
+    /// How far the rollout is, if the policy has one.
+    pub rollout: Option<RolloutStatus>,
 }
 
 /// A problem of one cluster.
@@ -73,9 +79,18 @@ const NAMED: usize = 5;
 /// Returns the conditions of a placement, `Ready` first.
 pub fn report(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> Vec<NewCondition> {
     let parts = [specs(summary, vocabulary), releases(summary, vocabulary)];
-    [ready_summary(&parts, PlacementReason::Ready.in_vocabulary(vocabulary))]
+    let rolled_out = summary.rollout.as_ref().map(|status| rollout::condition(status, vocabulary));
+    let is_failure = |part: &NewCondition| {
+        PlacementReason::parse(part.reason.as_str()).is_some_and(PlacementReason::is_failure)
+    };
+    // Why a spec does not reach clusters matters more than that it does not.
+    let mut order: Vec<_> = parts.iter().cloned().chain(rolled_out.clone()).collect();
+    order.rotate_right(usize::from(rolled_out.is_some()));
+    order.sort_by_key(|part| !is_failure(part) || part.status == Status::True);
+    [ready_summary(&order, PlacementReason::Ready.in_vocabulary(vocabulary))]
         .into_iter()
         .chain(parts)
+        .chain(rolled_out)
         .collect()
 }
 
@@ -97,6 +112,8 @@ fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCond
     } else if summary.reinstalling > 0 {
         let message = format!("being removed from {} clusters, to be installed again", summary.reinstalling);
         (Status::False, PlacementReason::Reinstalling, message)
+    } else if let Some(held) = summary.rollout.as_ref().map(|rollout| rollout.held).filter(|held| *held > 0) {
+        (Status::False, PlacementReason::Updating, format!("{held} clusters wait for the rollout"))
     } else if summary.updating > 0 {
         (Status::False, PlacementReason::Updating, format!("updating on {} clusters", summary.updating))
     } else {
@@ -139,7 +156,7 @@ fn named<F>(failures: &[F], text: impl Fn(&F) -> String) -> String {
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::addons::HelmChartProxy;
+    use chandler_api::{addons::HelmChartProxy, status::RolloutState};
 
     use super::*;
     use crate::placement::PlacementKind as _;
@@ -222,6 +239,35 @@ mod tests {
         for (summary, (status, reason)) in rows {
             let ready = &report(&summary, HelmChartProxy::VOCABULARY)[0];
             assert_eq!((ready.status, ready.reason.as_str()), (status, reason));
+        }
+    }
+
+    #[test]
+    fn a_rollout_that_has_not_ended_makes_a_placement_unready() {
+        let rollout = |state, held| PlacementSummary {
+            selected: 2,
+            ready: 2,
+            rollout: Some(RolloutStatus {
+                state,
+                held,
+                message: "1 of 2".to_owned(),
+                ..RolloutStatus::default()
+            }),
+            ..PlacementSummary::default()
+        };
+        let invalid = |summary| PlacementSummary { template_failures: failures(1), ..summary };
+        let rows = [
+            (rollout(RolloutState::Done, 0), "Ready", "UpToDate"),
+            (rollout(RolloutState::Progressing, 0), "RollingOut", "UpToDate"),
+            (rollout(RolloutState::Soaking, 1), "RolloutSoaking", "HelmReleaseProxySpecsUpdating"),
+            (rollout(RolloutState::Stopped, 1), "RolloutStopped", "HelmReleaseProxySpecsUpdating"),
+            (invalid(rollout(RolloutState::Progressing, 1)), "ValueParsingFailed", "ValueParsingFailed"),
+        ];
+        for (summary, ready, specs) in rows {
+            let conditions = report(&summary, HelmChartProxy::VOCABULARY);
+            let reasons: Vec<_> = conditions.iter().map(|one| one.reason.as_str()).collect();
+            assert_eq!((reasons[0], reasons[1]), (ready, specs));
+            assert_eq!((conditions.len(), conditions[3].type_), (4, "RolledOut"));
         }
     }
 

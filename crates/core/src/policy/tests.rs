@@ -1,4 +1,7 @@
-use chandler_api::{addons::HelmReleaseProxy, extensions::HealthPolicy};
+use chandler_api::{
+    addons::HelmReleaseProxy,
+    extensions::{HealthPolicy, RolloutPolicy},
+};
 use serde_json::json;
 
 use super::*;
@@ -46,6 +49,7 @@ fn every_field_of_a_policy_applies() {
         crds: Some(CrdsPolicy::CreateReplace),
         drift: Some(drift.clone()),
         test: Some(TestPolicy::default()),
+        rollout: Some(RolloutPolicy::default()),
     };
     let (policy, conflict) = merge(&spec, PolicyOverrides::default());
     let expected = ReleasePolicy {
@@ -60,6 +64,7 @@ fn every_field_of_a_policy_applies() {
         crds: CrdsPolicy::CreateReplace,
         drift,
         test: Some(TestPolicy::default()),
+        rollout: Some(RolloutPolicy::default()),
     };
     assert_eq!((&policy, conflict), (&expected, None));
     assert_eq!(PolicyState::Known { policy, conflict: None }.effective(), expected);

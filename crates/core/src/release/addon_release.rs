@@ -3,7 +3,7 @@
 use chandler_api::{
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, CrdsPolicy, FieldConflicts,
-        INSTALLED_ANNOTATION, OnClusterDelete, ReleaseOptions, Scope,
+        INSTALLED_ANNOTATION, OnClusterDelete, PackageSource, ReleaseOptions, Scope,
     },
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
@@ -27,6 +27,36 @@ impl ReleaseKind for AddonRelease {
     const REFERRER: (&'static str, &'static str) = ("chandler.dev", "ExtensionInstance");
     const ORDERED: bool = true;
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::AddonRelease;
+
+    /// A package that is made of the values has the revision of the Source instead of its digest, so that other values are no
+    /// other package.
+    fn package_key(&self) -> String {
+        let AddonReleaseSpec { extension, version, source, pinned, .. } = &self.spec;
+        let pinned = pinned
+            .as_ref()
+            .map(|pinned| if pinned.includes_values { &pinned.revision } else { &pinned.digest });
+        serde_json::json!([extension, version, source, pinned]).to_string()
+    }
+
+    fn follows_newest_version(&self) -> bool {
+        self.spec.source.source_ref.is_none() && self.spec.source.version.is_none()
+    }
+
+    fn set_version(&mut self, version: &str) {
+        self.spec.source.version = Some(version.to_owned());
+    }
+
+    fn has_same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn has_other_folder_of_cluster(&self, existing: &Self) -> bool {
+        let without_path = |release: &Self| {
+            let source = PackageSource { path: None, ..release.spec.source.clone() };
+            (release.spec.extension.clone(), release.spec.version.clone(), source)
+        };
+        self.spec.source.path != existing.spec.source.path && without_path(self) == without_path(existing)
+    }
 
     fn desired(&self) -> Result<Desired, Failure> {
         let namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;

@@ -29,6 +29,23 @@ impl ReleaseKind for HelmReleaseProxy {
     const REFERRER: (&'static str, &'static str) = ("addons.cluster.x-k8s.io", "HelmChartProxy");
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::HelmReleaseProxy;
 
+    /// Repository and chart are part of what the placement shares.
+    fn package_key(&self) -> String {
+        self.spec.version.clone()
+    }
+
+    fn follows_newest_version(&self) -> bool {
+        self.spec.version.is_empty()
+    }
+
+    fn set_version(&mut self, version: &str) {
+        version.clone_into(&mut self.spec.version);
+    }
+
+    fn has_same_spec(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
     fn desired(&self) -> Result<Desired, Failure> {
         let own_namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
         let spec = &self.spec;

@@ -29,6 +29,21 @@ pub trait ReleaseKind:
     /// Whether its objects can depend on each other.
     const ORDERED: bool = false;
 
+    /// Returns what identifies the package in its spec. Two objects with the same text have the same package.
+    fn package_key(&self) -> String;
+    /// Returns whether its spec names no version, so that the newest one is installed.
+    fn follows_newest_version(&self) -> bool;
+    /// Sets the version of the package.
+    fn set_version(&mut self, version: &str);
+    /// Returns whether both have the same spec.
+    fn has_same_spec(&self, other: &Self) -> bool;
+    /// Returns whether the package differs from that of `existing` because data of the Cluster has changed: it is part of the
+    /// path of a folder.
+    fn has_other_folder_of_cluster(&self, existing: &Self) -> bool {
+        let _ = existing;
+        false
+    }
+
     /// Returns the desired state of the release.
     fn desired(&self) -> Result<Desired, Failure>;
     fn status(&self) -> Option<&ReleaseStatus>;

@@ -3,6 +3,7 @@
 mod checks;
 mod observed;
 mod remediation;
+mod requested;
 
 use std::time::Duration;
 
@@ -259,6 +260,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
+    if let Some(plan) = newest.and_then(|newest| requested::plan(observed, generation, inputs, newest)) {
+        return plan;
+    }
     let attempts = Attempts::new(observed, generation, inputs);
     let next = match newest {
         Some(newest) => plan_existing(observed, inputs, newest, &attempts),
@@ -345,6 +349,12 @@ fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation:
         InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
         InputState::Resolved(inputs) if applied != inputs => Plan::Cancel(operation.operation.kind()),
+        InputState::Resolved(_)
+            if observed.requested_rollback.is_some()
+                && matches!(operation.operation, Operation::Apply { .. }) =>
+        {
+            Plan::Cancel(operation.operation.kind())
+        }
         InputState::Resolved(_) => wait,
     }
 }

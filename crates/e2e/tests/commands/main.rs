@@ -24,6 +24,7 @@ mod installing;
 mod operator;
 mod providers;
 mod requirements;
+mod rollout;
 mod sandbox;
 mod shipped_dependencies;
 mod suspend;

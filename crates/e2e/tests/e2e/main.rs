@@ -59,6 +59,7 @@ mod receiver;
 mod recorded;
 mod recovery;
 mod remediation;
+mod rollout;
 mod rollouts;
 mod scale;
 mod second_tool;

@@ -12,6 +12,7 @@ use chandler_core::{
     backoff, conditions,
     failure::Category,
     policy::{is_suspended, policy_of, reference_text},
+    rollout::Requests,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -55,6 +56,9 @@ pub struct Placement {
     pub policy: Option<Reference>,
     /// Whether its own annotation suspends it.
     pub suspended: bool,
+    /// What users have asked for about its rollout.
+    pub rollout: Requests,
+    pub generation: Option<i64>,
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
     pub status: PlacementStatus,
@@ -97,13 +101,15 @@ pub struct PackageFolder {
 
 impl Placement {
     pub fn from_object(kind: &Kind, object: &DynamicObject) -> Self {
-        let Metadata { name, deletion_timestamp, finalizers, .. } = metadata(kind, object);
+        let Metadata { name, generation, deletion_timestamp, finalizers, .. } = metadata(kind, object);
         Self {
             object: name,
             package: first_string(object, kind.package).unwrap_or_default(),
             version: first_string(object, &[kind.version]),
             policy: policy(kind, object),
             suspended: is_suspended(object),
+            rollout: Requests::of(object),
+            generation,
             deletion_timestamp,
             finalizers,
             status: status(object, |condition| PlacementStatus {

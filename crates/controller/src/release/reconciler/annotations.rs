@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use chandler_api::extensions::{ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, UNSELECTED_ANNOTATION};
+use chandler_api::extensions::{
+    ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, ROLLBACK_ANNOTATION, UNSELECTED_ANNOTATION,
+};
 use chandler_core::{
+    digest::InputDigest,
     policy::{is_marked_unselected, last_on_cluster_delete},
-    release::ReleaseKind,
+    release::{Desired, ReleaseKind},
+    rollout::requested_rollback,
 };
 use kube::{
     ResourceExt as _,
@@ -25,9 +29,11 @@ where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// Records what the policy says about the deletion of the Cluster, for the case that the policy is deleted before.
-    pub(super) async fn record_policy(&self, view: &View) -> Result<(), ManagementError> {
+    /// Also removes the request for a rollback of earlier inputs.
+    pub(super) async fn record_policy(&self, desired: &Desired, view: &View) -> Result<(), ManagementError> {
         let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
-        let changes = changes(&*self.object, &self.placement);
+        let inputs = self.known_inputs(desired, view);
+        let changes = changes(&*self.object, &self.placement, inputs.as_ref().map(|inputs| &inputs.digest));
         if is_left_unchanged || changes.is_empty() { Ok(()) } else { self.annotate(&changes).await }
     }
 
@@ -45,8 +51,15 @@ where
 }
 
 /// Returns the annotations of a release object that differ from the state of its placement.
-fn changes<R: ReleaseKind>(release: &R, placement: &PlacementState) -> Annotations<'static> {
+fn changes<R: ReleaseKind>(
+    release: &R,
+    placement: &PlacementState,
+    inputs: Option<&InputDigest>,
+) -> Annotations<'static> {
     let mut changes = Annotations::new();
+    if inputs.is_some_and(|inputs| requested_rollback(release).is_some_and(|(_, of)| of != *inputs)) {
+        changes.insert(ROLLBACK_ANNOTATION, None);
+    }
     if last_on_cluster_delete(release) != placement.on_cluster_delete {
         let value = placement.on_cluster_delete.map(OnClusterDelete::as_str);
         changes.insert(ON_CLUSTER_DELETE_ANNOTATION, value);
@@ -73,7 +86,11 @@ mod tests {
             ..PlacementState::default()
         };
         let on_cluster_delete = |value| vec![(ON_CLUSTER_DELETE_ANNOTATION, value)];
+        let current = InputDigest::parse(&"a".repeat(40)).unwrap();
+        let rollback = |inputs: &str| json!({ROLLBACK_ANNOTATION: format!("3.{}", inputs.repeat(40))});
         let rows = [
+            (rollback("a"), state(None, false), vec![]),
+            (rollback("b"), state(None, false), vec![(ROLLBACK_ANNOTATION, None)]),
             (json!({}), state(None, false), vec![]),
             (json!({}), state(Some(Uninstall), false), on_cluster_delete(Some("Uninstall"))),
             (json!({ON_CLUSTER_DELETE_ANNOTATION: "Uninstall"}), state(Some(Uninstall), false), vec![]),
@@ -92,7 +109,7 @@ mod tests {
                 "spec": {"clusterRef": {}, "chartName": "hello", "repoURL": "https://charts.example"},
             }))
             .unwrap();
-            let changes: Vec<_> = changes(&release, &placement).into_iter().collect();
+            let changes: Vec<_> = changes(&release, &placement, Some(&current)).into_iter().collect();
             assert_eq!(changes, expected, "{annotations} {placement:?}");
         }
     }

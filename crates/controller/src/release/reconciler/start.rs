@@ -1,7 +1,7 @@
 //! Starts operations, and finds what a rollback restores.
 
 use chandler_core::{
-    inventory::{ReleaseInventory, RevisionState, StoredRevision},
+    inventory::{ReleaseInventory, ReleaseStatus, RevisionState, StoredRevision},
     release::{Desired, Operation, OperationKind, ReleaseKind, failure_key},
 };
 use chandler_workload::InventoryView;
@@ -35,6 +35,7 @@ where
             key,
             restored: None,
             failed_at,
+            requested: false,
             comparison: None,
             revision: None,
             logs: false,
@@ -55,8 +56,9 @@ where
                 let (inputs, target) = (inputs?, self.rollback_to.as_ref()?);
                 let key = failure_key::rollback(generation, &inputs.digest);
                 let restored = Restored { revision: target.revision, inputs: target.mark.clone()?.digest };
+                let requested = self.placement.requested_rollback(&*self.object, &inputs.digest).is_some();
                 let operation = Operation::Rollback { inputs };
-                Some(Start { restored: Some(restored), ..start(operation, key) })
+                Some(Start { restored: Some(restored), requested, ..start(operation, key) })
             }
             OperationKind::Compare => {
                 let comparison = Some(self.drift.due.clone()?);
@@ -69,6 +71,14 @@ where
                 Some(Start { revision, logs, ..start(Operation::Test { inputs }, key) })
             }
         }
+    }
+
+    /// Returns the revision that a user wants to restore, if it is stored and Chandler has deployed it.
+    pub(super) fn requested_target(desired: &Desired, view: &View, revision: u32) -> Option<RevisionState> {
+        let InventoryView::Known(listed) = &view.inventory else { return None };
+        let stored = listed.revisions(&desired.release).filter(|_| view.can_roll_back)?.get(&revision)?;
+        let was_deployed = matches!(stored.status, ReleaseStatus::Deployed | ReleaseStatus::Superseded);
+        Some(stored).filter(|stored| was_deployed && stored.mark.is_some()).cloned()
     }
 
     /// Returns the revision that a rollback restores. The watch may lag behind the `newest` one, which an operation has reported.

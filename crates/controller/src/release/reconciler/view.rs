@@ -7,6 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     release::{ClusterState, Desired, RecordState, ReleaseKind, ToolChoice, tool_with_record},
+    rollout::requested_rollback,
     target::Target,
 };
 use chandler_tool::PackageTool;
@@ -88,12 +89,14 @@ where
         self.placement.policy.effective().test.is_none() || has_capability(tool, TEST).await
     }
 
-    /// Returns whether the policy rolls back and the tool can do it.
+    /// Returns whether the policy rolls back, or a user has asked for it, and the tool can do it.
     async fn can_roll_back(&self, tool: &PackageTool) -> bool {
         let remediation = self.placement.policy.effective().remediation;
-        if remediation.is_none_or(|remediation| remediation.on_failure != OnFailure::Rollback)
-            || self.status.last_failure.is_none()
-        {
+        let is_requested =
+            self.placement.aborted_from.is_some() || requested_rollback(&*self.object).is_some();
+        let is_remediation = self.status.last_failure.is_some()
+            && remediation.is_some_and(|remediation| remediation.on_failure == OnFailure::Rollback);
+        if !is_requested && !is_remediation {
             return false;
         }
         has_capability(tool, ROLLBACK).await

@@ -136,7 +136,8 @@ impl Index {
             if self.policy_key(placement).is_none_or(|used| used != *policy) {
                 continue;
             }
-            work.insert(Enqueue::PlacementStatus(placement.key.clone()));
+            // Release objects may have waited for the rollout of the policy.
+            work.insert(Enqueue::Placement(placement.key.clone()));
             self.ordered_releases_of(placement, work);
             let releases = keys(&self.by_placement, &placement.key);
             let clusters = releases.filter_map(|release| self.releases.get(release)?.cluster.clone());

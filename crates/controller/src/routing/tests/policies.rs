@@ -60,8 +60,8 @@ type Row<'a> = (&'a str, Option<Value>, Option<Value>, &'a str, &'a [&'a str]);
 
 #[test]
 fn a_policy_enqueues_the_releases_of_the_placements_that_use_it() {
-    let hello = ["cluster blue", "release hello-blue", "status hello"];
-    let ingress = ["cluster blue", "release ingress-blue", "status ingress"];
+    let hello = ["all hello", "cluster blue", "release hello-blue"];
+    let ingress = ["all ingress", "cluster blue", "release ingress-blue"];
     let own = json!({"spec": {"policyRef": {"name": "careful"}}});
     let of_platform = json!({"spec": {"policyRef": {"name": "careful", "scope": "Platform"}}});
     let rows: [Row<'_>; 8] = [
@@ -117,14 +117,14 @@ fn a_policy_of_the_platform_enqueues_the_releases_of_all_namespaces() {
         changes
     }));
     let work = short(&index.on_policy(&policy(PLATFORM, &json!({}))));
-    assert_eq!(work, ["cluster blue", "release hello-blue", "status hello", "status other"]);
+    assert_eq!(work, ["all hello", "all other", "cluster blue", "release hello-blue"]);
 }
 
 #[test]
 fn a_placement_that_is_suspended_deleted_or_gets_another_policy_enqueues_its_releases() {
     let mut index = world();
     let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
-    let rows: [(&str, Value, &[&str]); 11] = [
+    let rows: [(&str, Value, &[&str]); 13] = [
         ("suspended", annotated("chandler.dev/suspend", "true"), &["release hello-blue"]),
         ("not suspended", annotated("chandler.dev/suspend", "false"), &["release hello-blue"]),
         ("no annotation", json!({}), &[]),
@@ -135,6 +135,8 @@ fn a_placement_that_is_suspended_deleted_or_gets_another_policy_enqueues_its_rel
         ("another label", json!({"metadata": {"labels": {"a": "b"}}}), &[]),
         ("any CRD", annotated("chandler.dev/replace-unsafe-crds", "true"), &["release hello-blue"]),
         ("no CRD", json!({}), &["release hello-blue"]),
+        ("aborted", annotated("chandler.dev/rollout-abort", "a1"), &["release hello-blue"]),
+        ("paused rollout", annotated("chandler.dev/rollout-paused", "true"), &["release hello-blue"]),
         (
             "deleted",
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),

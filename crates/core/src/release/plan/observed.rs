@@ -60,6 +60,8 @@ pub struct Observed<'a> {
     /// The revision that a rollback would restore, if there is one and the tool can: see
     /// [`rollback_target`](crate::inventory::ReleaseInventory::rollback_target).
     pub rollback_to: Option<u32>,
+    /// The revision that a user wants to restore instead of the current inputs, or that was deployed before an aborted rollout.
+    pub requested_rollback: Option<u32>,
     /// Whether objects of the release have to be compared with their package: see
     /// [`DriftState::next`](crate::drift::DriftState::next).
     pub compare: bool,

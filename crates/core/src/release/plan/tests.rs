@@ -1,5 +1,6 @@
 mod checks;
 mod policy;
+mod requested;
 
 use super::*;
 use crate::{digest::InputMark, failure::Category};
@@ -52,6 +53,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         described: Some(4),
         differs: None,
         rollback_to: None,
+        requested_rollback: None,
         compare: false,
         tests: TestNeed::None,
         absence_confirmed: true,

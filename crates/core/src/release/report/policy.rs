@@ -36,7 +36,8 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
         Wait::RolledBack { failure: None } => (
             ReleaseReason::RolledBack,
             format!(
-                "release {release} was rolled back, because the current spec has failed before; {TRY_AGAIN}"
+                "release {release} was rolled back, because the current spec has failed before or a user has asked for it; \
+                 {TRY_AGAIN}"
             ),
         ),
         _ => return None,

@@ -16,6 +16,8 @@ async fn the_fields_of_a_policy_are_validated() {
     let depends_on = |all: Vec<Value>| json!({"dependsOn": all});
     let many = |count: usize| (0..count).map(|number| on("HelmChartProxy", &format!("p{number}"))).collect();
     let ignore = |rule: Value| json!({"drift": {"mode": "Report", "ignore": [rule]}});
+    let rollout = |fields: Value| json!({"rollout": fields});
+    let wave = |name: &str, soak: &str| json!({"name": name, "selector": {}, "soak": soak});
     let unsupported = Some("Unsupported value");
     let rows = [
         (json!({}), None),
@@ -53,6 +55,17 @@ async fn the_fields_of_a_policy_are_validated() {
         (ignore(json!({"paths": ["/"]})), Some("spec.drift.ignore[0].paths[0]")),
         (json!({"test": {"run": false, "onFailure": "Ignore", "logs": true}}), None),
         (json!({"test": {"onFailure": "Keep"}}), unsupported),
+        (rollout(json!({"maxConcurrent": 3, "stopAfterFailures": 0, "timeout": "1h"})), None),
+        (rollout(json!({"maxConcurrent": "100%"})), None),
+        (rollout(json!({"maxConcurrent": 0})), Some("must be a number of at least 1")),
+        (rollout(json!({"maxConcurrent": "0%"})), Some("must be a number of at least 1")),
+        (rollout(json!({"maxConcurrent": "many"})), Some("must be a number of at least 1")),
+        (rollout(json!({"stopAfterFailures": -1})), Some("greater than or equal to 0")),
+        (rollout(json!({"timeout": "soon"})), Some("must be a duration")),
+        (rollout(json!({"waves": [wave("a", "1h"), wave("b", "0s")]})), None),
+        (rollout(json!({"waves": [wave("a", "1h"), wave("a", "0s")]})), Some("Duplicate value")),
+        (rollout(json!({"waves": [wave("a", "later")]})), Some("must be a duration")),
+        (rollout(json!({"waves": [{"name": "a"}]})), Some("selector: Required value")),
     ];
     let server = Server::shared().await;
     for (fields, error) in rows {
@@ -71,6 +84,13 @@ async fn only_the_parts_of_a_policy_have_defaults() {
                 "remediation": {"retries": 3, "onFailure": "Keep"}, "health": {"enabled": true},
                 "drift": {"mode": "Ignore"}, "test": {"run": true, "onFailure": "Fail"},
             }),
+        ),
+        (
+            json!({"rollout": {"waves": [{"name": "all", "selector": {}}]}}),
+            json!({"rollout": {
+                "maxConcurrent": "25%", "stopAfterFailures": 1, "timeout": "15m",
+                "waves": [{"name": "all", "selector": {}, "soak": "0s"}],
+            }}),
         ),
     ];
     for (written, expected) in rows {

@@ -1,0 +1,76 @@
+//! How a rollout is reported.
+
+use chandler_api::{
+    reasons::{PlacementReason, PlacementVocabulary},
+    status::{ROLLED_OUT, RolloutState, RolloutStatus},
+};
+use jiff::Timestamp;
+
+use super::Settings;
+use crate::conditions::{NewCondition, Status};
+
+/// Returns what a rollout does and waits for, for users.
+pub(super) fn message(status: &RolloutStatus, settings: &Settings, soak_until: Option<Timestamp>) -> String {
+    let RolloutStatus { state, wave_index, waves, total, updated, failed, updating, .. } = status;
+    let wave = match &status.wave {
+        Some(name) if *waves > 1 => format!("wave {name} ({wave_index} of {waves}): "),
+        _ => String::new(),
+    };
+    let progress = format!("{updated} of {total} clusters are updated");
+    let what = match state {
+        RolloutState::Done => progress,
+        RolloutState::Progressing => format!("{wave}{progress}, {updating} are being updated"),
+        RolloutState::Soaking => {
+            let until =
+                soak_until.map(|until| format!(" until {}", without_fraction(until))).unwrap_or_default();
+            format!("{wave}{progress}; the next wave waits{until}")
+        }
+        RolloutState::Paused => {
+            format!("{wave}{progress}; it is paused, `chandler rollout resume` continues it")
+        }
+        RolloutState::Stopped => format!(
+            "{wave}{progress}; it has stopped after {failed} of {} failures, `chandler rollout resume` continues it and \
+             `chandler rollout abort` rolls back what has moved",
+            settings.stop_after_failures
+        ),
+        RolloutState::Aborted => {
+            format!(
+                "it was aborted: {updated} of {total} clusters are up to date, those that have moved are rolled back"
+            )
+        }
+    };
+    let mut parts = vec![what];
+    let others = [
+        (*failed, "failed", *state != RolloutState::Stopped),
+        (status.unavailable, "unreachable or paused", true),
+        (status.skipped, "skipped", true),
+    ];
+    for (count, text, is_shown) in others {
+        if count > 0 && is_shown {
+            parts.push(format!("{count} {text}"));
+        }
+    }
+    parts.join("; ")
+}
+
+fn without_fraction(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Returns the condition of a placement whose policy has a rollout.
+pub fn condition(status: &RolloutStatus, vocabulary: PlacementVocabulary) -> NewCondition {
+    let (done, reason) = match status.state {
+        RolloutState::Done => (Status::True, PlacementReason::RolledOut),
+        RolloutState::Progressing => (Status::False, PlacementReason::RollingOut),
+        RolloutState::Soaking => (Status::False, PlacementReason::RolloutSoaking),
+        RolloutState::Paused => (Status::False, PlacementReason::RolloutPaused),
+        RolloutState::Stopped => (Status::False, PlacementReason::RolloutStopped),
+        RolloutState::Aborted => (Status::False, PlacementReason::RolloutAborted),
+    };
+    NewCondition {
+        type_: ROLLED_OUT,
+        status: done,
+        reason: reason.in_vocabulary(vocabulary),
+        message: format!("rollout: {}", status.message),
+    }
+}

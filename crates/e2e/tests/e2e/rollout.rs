@@ -1,0 +1,364 @@
+//! Rollouts: waves, soak times, failures that stop them, what users can do about them, and rollbacks.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use chandler_api::{
+    addons::HelmReleaseProxy,
+    status::{RolloutState, RolloutStatus},
+};
+use chandler_e2e::{
+    chandler_command::{run_err, run_ok},
+    manager::Manager,
+    wait::{eventually, eventually_within},
+    world::{World, condition, config_value, hello},
+};
+use chandler_sandbox::plane::Plane;
+use futures::future::join_all;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// The template of [`apply_hello`], as the harness stores it.
+const ONE: &str = "greeting: One\n# canary-of-hello\n";
+const LIMIT: Duration = Duration::from_mins(4);
+
+/// Registers a Cluster whose API server is that of a running plane: several Clusters share it.
+async fn register(world: &World, name: &str, plane: &Plane, tier: &str) {
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+        "metadata": {
+            "name": format!("{name}-kubeconfig"), "namespace": world.namespace,
+            "labels": {"cluster.x-k8s.io/cluster-name": name},
+        },
+        "stringData": {"value": plane.kubeconfig()},
+    });
+    world.apply(&secret).await;
+    let cluster = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": name, "namespace": world.namespace, "labels": {"rollout": "yes", "tier": tier}},
+        "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": plane.port()}},
+    });
+    world.apply(&cluster).await;
+    let status = json!({"status": {
+        "initialization": {"controlPlaneInitialized": true, "infrastructureProvisioned": true},
+    }});
+    let patch = Patch::Merge(&status);
+    world.clusters().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Applies the placement `hello` for the registered Clusters. The names of its releases are generated, because Clusters share API
+/// servers.
+async fn apply_hello(world: &World, fields: Value) {
+    let mut spec = json!({
+        "clusterSelector": {"matchLabels": {"rollout": "yes"}}, "releaseName": "", "valuesTemplate": "greeting: One",
+    });
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    world.apply_placement_with_policy("hello", "hello", "careful", spec).await;
+}
+
+async fn rollout(world: &World) -> Option<RolloutStatus> {
+    let placement = world.placements().get("hello").await.unwrap();
+    let generation = placement.metadata.generation;
+    placement.status.filter(|status| status.observed_generation == generation)?.rollout
+}
+
+async fn wait_state(world: &World, state: RolloutState) -> RolloutStatus {
+    eventually_within(LIMIT, &format!("the rollout is {state}"), || async {
+        rollout(world).await.filter(|rollout| rollout.state == state)
+    })
+    .await
+}
+
+fn cluster_of(release: &HelmReleaseProxy) -> &str {
+    release.spec.cluster_ref.name.as_deref().unwrap()
+}
+
+fn is_ready(release: &HelmReleaseProxy) -> bool {
+    let status = release.status.as_ref();
+    let status = status.filter(|status| status.observed_generation == release.metadata.generation);
+    status.is_some_and(|status| condition(status, "Ready").is_some_and(|ready| ready.status == "True"))
+}
+
+fn has_failed(release: &HelmReleaseProxy) -> bool {
+    let status = release.status.as_ref();
+    let ready = status.and_then(|status| condition(status, "Ready"));
+    ready.is_some_and(|ready| ready.reason == "RetriesExhausted")
+}
+
+const CLUSTERS: usize = 40;
+const SLOTS: usize = 4;
+const FAILING: [&str; 2] = ["c20", "c25"];
+
+fn tier(number: usize) -> &'static str {
+    match number {
+        0..4 => "canary",
+        4..16 => "staging",
+        _ => "production",
+    }
+}
+
+/// The releases at one moment.
+struct Snapshot(Vec<HelmReleaseProxy>);
+
+impl Snapshot {
+    async fn take(world: &World) -> Self {
+        Self(world.releases_of("hello").await)
+    }
+
+    /// Returns the clusters of a tier whose release has the new spec and satisfies a predicate.
+    fn updated(&self, of: &str, is: impl Fn(&HelmReleaseProxy) -> bool) -> BTreeSet<String> {
+        let of_tier = |release: &&HelmReleaseProxy| {
+            let number: usize = cluster_of(release)[1..].parse().unwrap();
+            tier(number) == of
+        };
+        let updated = self.0.iter().filter(of_tier).filter(|release| release.spec.values.contains("Two"));
+        updated.filter(|release| is(release)).map(|release| cluster_of(release).to_owned()).collect()
+    }
+
+    /// Fails the test if a wave has begun before the one before it was ready, or if too many releases are updated at once.
+    fn assert_order(&self) {
+        let all = |tier| self.updated(tier, |_| true);
+        let ready = |tier| self.updated(tier, is_ready).len();
+        if !all("staging").is_empty() {
+            assert_eq!(ready("canary"), 4, "{:?}", all("staging"));
+        }
+        if !all("production").is_empty() {
+            assert_eq!(ready("staging"), 12, "{:?}", all("production"));
+        }
+        let is_moving = |release: &HelmReleaseProxy| !is_ready(release) && !has_failed(release);
+        let moving: usize =
+            ["canary", "staging", "production"].map(|tier| self.updated(tier, is_moving).len()).iter().sum();
+        assert!(moving <= SLOTS, "{moving} releases are updated at the same time");
+    }
+}
+
+/// Checks the order of the rollout until a condition is met.
+async fn follow(world: &World, what: &str, mut done: impl AsyncFnMut(&Snapshot) -> bool) {
+    let deadline = std::time::Instant::now() + LIMIT;
+    loop {
+        let snapshot = Snapshot::take(world).await;
+        snapshot.assert_order();
+        if done(&snapshot).await {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn install_forty(world: &World) -> (Vec<Arc<Plane>>, Manager) {
+    let planes = join_all(["p0", "p1", "p2", "p3"].map(|name| world.create_cluster(name))).await;
+    for number in 0..CLUSTERS {
+        register(world, &format!("c{number:02}"), &planes[number % planes.len()], tier(number)).await;
+    }
+    let wave = |tier: &str, soak: &str| json!({"name": tier, "selector": {"matchLabels": {"tier": tier}}, "soak": soak});
+    let policy = json!({
+        "remediation": {"retries": 0}, "health": {"enabled": false},
+        "rollout": {
+            "maxConcurrent": "10%", "stopAfterFailures": 2, "waves": [wave("canary", "3s"), wave("staging", "0s")],
+        },
+    });
+    world.apply_policy("careful", policy).await;
+    let manager = world.start_manager();
+    apply_hello(world, json!({})).await;
+    eventually_within(LIMIT, "everything is installed at once", || async {
+        let ready = Snapshot::take(world).await.0.iter().filter(|release| is_ready(release)).count();
+        (ready == CLUSTERS).then_some(())
+    })
+    .await;
+    (planes, manager)
+}
+
+#[tokio::test]
+async fn forty_releases_in_three_waves_survive_a_restart_and_stop_at_the_second_failure() {
+    let world = World::exclusive("rollout").await;
+    let (planes, manager) = install_forty(&world).await;
+    assert_eq!(wait_state(&world, RolloutState::Done).await.updated, 40);
+    let failing = FAILING.map(|name| format!("(eq .Cluster.metadata.name {name:?})")).join(" ");
+    let template = format!("greeting: Two\n{{{{ if or {failing} }}}}replicas: many{{{{ end }}}}\n");
+    world.patch_placement("hello", json!({"valuesTemplate": template})).await;
+    follow(&world, "the second wave is in progress", async |snapshot: &Snapshot| {
+        snapshot.updated("staging", |_| true).len() > 2
+    })
+    .await;
+    manager.kill().await;
+    let manager = world.start_manager();
+    follow(&world, "the rollout has stopped", async |_: &Snapshot| {
+        rollout(&world).await.is_some_and(|rollout| rollout.state == RolloutState::Stopped)
+    })
+    .await;
+    manager.wait_idle().await;
+    let stopped = wait_state(&world, RolloutState::Stopped).await;
+    let snapshot = Snapshot::take(&world).await;
+    let reached = snapshot.updated("production", |_| true);
+    assert_eq!((stopped.failed, stopped.total, stopped.waves), (2, 40, 3), "{stopped:?}");
+    assert_eq!(stopped.wave.as_deref(), Some("others"));
+    assert!(FAILING.iter().all(|name| reached.contains(*name)), "{reached:?}");
+    assert!(reached.len() < 24, "it has stopped: {reached:?}");
+    assert_eq!(usize::try_from(stopped.held).unwrap(), 24 - reached.len());
+    let ready = world.placements().get("hello").await.unwrap().status.unwrap();
+    let ready = ready.conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+    assert_eq!((&*ready.status, &*ready.reason), ("False", "RolloutStopped"));
+    let text = run_ok(&world, &["rollout", "status", "hcp/hello"]).await;
+    assert!(text.contains("Stopped") && text.contains("others (3/3)"), "{text}");
+
+    run_ok(&world, &["rollout", "resume", "hcp/hello"]).await;
+    let done = wait_state(&world, RolloutState::Done).await;
+    assert_eq!((done.updated, done.failed), (38, 0), "the failures before do not count: {done:?}");
+    let release = world.release("hello", "c39").await.unwrap();
+    let greeting = config_value(&planes[3], &release.spec.release_name, "greeting").await;
+    assert_eq!(greeting.as_deref(), Some("Two from somewhere"));
+    for cluster in FAILING {
+        world.wait_reason("hello", cluster, "RetriesExhausted").await;
+    }
+    manager.stop().await;
+}
+
+/// Four Clusters on one plane, of which `a` is the first wave and has to be ready for an hour.
+async fn small_fleet(world: &World, soak: &str) -> Arc<Plane> {
+    let plane = world.create_cluster("plane").await;
+    for (name, tier) in [("a", "first"), ("b", ""), ("c", ""), ("d", "")] {
+        register(world, name, &plane, tier).await;
+    }
+    apply_careful(world, soak).await;
+    plane
+}
+
+async fn apply_careful(world: &World, soak: &str) {
+    let wave = json!({"name": "first", "selector": {"matchLabels": {"tier": "first"}}, "soak": soak});
+    world.apply_policy("careful", json!({"rollout": {"maxConcurrent": 1, "waves": [wave]}})).await;
+}
+
+async fn revisions(world: &World, plane: &Plane) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    for cluster in ["a", "b", "c", "d"] {
+        let release = world.release("hello", cluster).await.unwrap();
+        lengths.push(world.history(plane, &release.spec.release_name).len());
+    }
+    lengths
+}
+
+async fn greeting(world: &World, plane: &Plane, cluster: &str) -> String {
+    let release = world.release("hello", cluster).await.unwrap();
+    config_value(plane, &release.spec.release_name, "greeting").await.unwrap()
+}
+
+#[tokio::test]
+async fn an_aborted_rollout_rolls_back_what_has_moved() {
+    let world = World::new("rollout-abort").await;
+    let plane = small_fleet(&world, "1h").await;
+    let manager = world.start_manager();
+    apply_hello(&world, json!({})).await;
+    assert_eq!(wait_state(&world, RolloutState::Done).await.total, 4);
+    for cluster in ["a", "b", "c", "d"] {
+        world.wait_ready("hello", cluster, 1).await;
+    }
+    let refused = run_err(&world, &["rollout", "abort", "hcp/hello"]).await;
+    assert!(refused.contains("nothing to abort"), "{refused}");
+
+    let values = "greeting: Two {{ .Cluster.metadata.labels.color }}";
+    world.patch_placement("hello", json!({"valuesTemplate": values})).await;
+    let soaking = wait_state(&world, RolloutState::Soaking).await;
+    assert_eq!((soaking.wave.as_deref(), soaking.updated, soaking.held), (Some("first"), 1, 3));
+    world.wait_ready("hello", "a", 2).await;
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [2, 1, 1, 1]);
+
+    // What changes for one Cluster only does not wait.
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"color": "blue"}}}));
+    world.clusters().patch("a", &PatchParams::default(), &patch).await.unwrap();
+    world.wait_ready("hello", "a", 3).await;
+    assert_eq!(greeting(&world, &plane, "a").await, "Two blue from somewhere");
+    assert_eq!(wait_state(&world, RolloutState::Soaking).await.updated, 1);
+
+    run_ok(&world, &["rollout", "abort", "hcp/hello"]).await;
+    wait_state(&world, RolloutState::Aborted).await;
+    world.wait_reason("hello", "a", "RolledBack").await;
+    assert_eq!(greeting(&world, &plane, "a").await, "One from somewhere", "before the rollout");
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [4, 1, 1, 1]);
+
+    let manager = {
+        manager.stop().await;
+        world.start_manager()
+    };
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [4, 1, 1, 1], "it stays rolled back");
+    world.patch_placement("hello", json!({"valuesTemplate": ONE})).await;
+    wait_state(&world, RolloutState::Done).await;
+    world.wait_ready("hello", "a", 4).await;
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [4, 1, 1, 1], "nothing had to be changed");
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn users_pause_and_skip_and_roll_single_releases_back() {
+    let world = World::new("rollout-users").await;
+    let plane = small_fleet(&world, "0s").await;
+    let manager = world.start_manager();
+    apply_hello(&world, json!({})).await;
+    wait_state(&world, RolloutState::Done).await;
+    for cluster in ["a", "b", "c", "d"] {
+        world.wait_ready("hello", cluster, 1).await;
+    }
+    run_ok(&world, &["rollout", "pause", "hcp/hello"]).await;
+    run_ok(&world, &["rollout", "skip", "hcp/hello", "--cluster", "c"]).await;
+    world.patch_placement("hello", json!({"valuesTemplate": "greeting: Two"})).await;
+    assert_eq!(wait_state(&world, RolloutState::Paused).await.held, 3);
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [1; 4]);
+    run_ok(&world, &["rollout", "resume", "hcp/hello"]).await;
+    let watched = run_ok(&world, &["rollout", "status", "hcp/hello", "--watch"]).await;
+    assert!(watched.contains("Done: 3 of 4 clusters are updated; 1 skipped"), "{watched}");
+    assert_eq!(revisions(&world, &plane).await, [2, 2, 1, 2]);
+    run_ok(&world, &["rollout", "skip", "hcp/hello", "--none"]).await;
+    world.wait_ready("hello", "c", 2).await;
+
+    run_ok(&world, &["rollback", "hcp/hello", "--cluster", "b"]).await;
+    world.wait_reason("hello", "b", "RolledBack").await;
+    assert_eq!(greeting(&world, &plane, "b").await, "One from somewhere");
+    manager.wait_idle().await;
+    assert_eq!(revisions(&world, &plane).await, [2, 3, 2, 2]);
+    run_ok(&world, &["retry", "hcp/hello", "--cluster", "b"]).await;
+    world.wait_ready("hello", "b", 4).await;
+    assert_eq!(greeting(&world, &plane, "b").await, "Two from somewhere");
+    let refused = run_err(&world, &["rollback", "hcp/hello", "--cluster", "b", "--to-revision", "9"]).await;
+    assert!(refused.contains("has no revision 9"), "{refused}");
+    manager.stop().await;
+}
+
+/// Waits until `a` has one version, and the others have another one.
+async fn wait_versions(world: &World, first: &str, others: &str) {
+    eventually(&format!("a has {first}, the others have {others}"), || async {
+        for (cluster, expected) in [("a", first), ("b", others), ("c", others), ("d", others)] {
+            let release = world.release("hello", cluster).await.filter(is_ready)?;
+            release.status?.package.filter(|package| package.version == expected)?;
+        }
+        Some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn newer_versions_wait_until_a_rollout_has_ended() {
+    let world = World::new("rollout-versions").await;
+    small_fleet(&world, "1h").await;
+    let manager = world.start_manager_with(&["--poll-seconds", "2"]);
+    apply_hello(&world, json!({"version": ""})).await;
+    wait_versions(&world, "1.0.0", "1.0.0").await;
+    wait_state(&world, RolloutState::Done).await;
+    world.repository.publish_version(&hello(), "1.1.0").unwrap();
+    wait_versions(&world, "1.1.0", "1.0.0").await;
+    wait_state(&world, RolloutState::Soaking).await;
+    world.repository.publish_version(&hello(), "1.2.0").unwrap();
+    // Two polls later.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    manager.wait_idle().await;
+    wait_versions(&world, "1.1.0", "1.0.0").await;
+    apply_careful(&world, "0s").await;
+    wait_versions(&world, "1.2.0", "1.2.0").await;
+    let history = world.release("hello", "b").await.unwrap().status.unwrap().history;
+    let versions: Vec<_> = history.iter().rev().filter_map(|one| one.version.as_deref()).collect();
+    assert_eq!(versions, ["1.0.0", "1.1.0", "1.2.0"], "the rollout that had begun was completed");
+    manager.stop().await;
+}
