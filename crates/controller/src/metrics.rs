@@ -169,8 +169,7 @@ impl Metrics {
             ),
             operations: to.add(
                 "operations",
-                "Finished operations on releases, by kind and outcome: success, or the category of the failure; of \
-                 comparisons also drifted and corrected, and of tests failed",
+                "Finished operations, by kind and outcome: success, the category of the failure, or drifted, corrected or failed",
                 Family::default(),
             ),
             durations: to.histograms(

@@ -111,7 +111,6 @@ fn a_tool_without_helm_keeps_the_contract() {
             "ownership" => "the tool does not declare the capability",
             "rollback" => "the tool does not declare the capability rollback",
             "bundles" => "the tool does not declare the format manifests/v1",
-            "rollback" => "the tool does not declare the capability rollback",
             "drift" => "the tool does not declare the capability compare",
             _ => "the tool does not declare the capability wait",
         };
