@@ -161,6 +161,7 @@ impl Context {
             input_digest: restored.to_owned(),
             rolled_back_digest: failed.to_owned(),
             recover: false,
+            roll_back_deployed: false,
         }
     }
 

@@ -79,6 +79,7 @@ pub fn rollback(order: RollbackOrder) -> proto::RollbackRequest {
         revision,
         inputs,
         rolled_back,
+        roll_back_deployed,
         rendering,
         execution,
     } = order;
@@ -100,6 +101,7 @@ pub fn rollback(order: RollbackOrder) -> proto::RollbackRequest {
         rolled_back_digest: rolled_back.to_string(),
         // A revision is rolled back after it has failed or was interrupted.
         recover: true,
+        roll_back_deployed,
     }
 }
 

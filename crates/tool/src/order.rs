@@ -43,8 +43,10 @@ pub struct RollbackOrder {
     pub revision: u32,
     /// The inputs of that revision.
     pub inputs: InputDigest,
-    /// The inputs that have failed.
+    /// The inputs that are rolled back, because they have failed or a user has asked for it.
     pub rolled_back: InputDigest,
+    /// Roll back although the newest revision is deployed and did not fail.
+    pub roll_back_deployed: bool,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
 }

@@ -48,6 +48,12 @@ pub const CASES: &[Case] = &[
         "Inputs that are deployed are not rolled back: CONFLICT."
     ),
     case!(
+        "rollback/requested",
+        [Rollback],
+        requested,
+        "With roll_back_deployed, inputs that are deployed are rolled back, once."
+    ),
+    case!(
         "rollback/other-client",
         [Rollback],
         other_client,
@@ -235,6 +241,21 @@ async fn not_failed(context: &Context) -> Result<(), CaseError> {
     let request = context.rollback("web", &old.input_digest, &new.input_digest);
     context.tool.rollback(request).await?.failure(FailureCategory::Conflict)?;
     context.agree(&new).await
+}
+
+async fn requested(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config()).await?;
+    let extra = CONFIG.replace(RELEASE, "extra");
+    let newer = context.pack(&TestPackage::config().version("2.0.0").manifest(extra)).await?;
+    let old = context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    let new = context.apply(context.upgrade("web", &newer, json!({"size": 2}))).await?.input_digest;
+    let deployed = Failed { old, new };
+    let request = || RollbackRequest { roll_back_deployed: true, ..deployed.rollback(context) };
+    let state = context.tool.rollback(request()).await?.state()?;
+    deployed.is_restored(context, &state, 3).await?;
+    let ended = context.tool.rollback(request()).await?;
+    ensure!(ended.unchanged, "the rollback was repeated");
+    context.agree(&state).await
 }
 
 async fn other_client(context: &Context) -> Result<(), CaseError> {

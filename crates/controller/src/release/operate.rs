@@ -368,6 +368,7 @@ impl<R: ReleaseKind> Work<R> {
             revision: *revision,
             inputs: inputs.clone(),
             rolled_back: failed.digest.clone(),
+            roll_back_deployed: self.start.requested,
             rendering: desired.rendering.clone(),
             execution: desired.execution.clone(),
         };

@@ -447,6 +447,9 @@ pub struct RollbackRequest {
     /// may still work on it, Rollback fails with CONFLICT in this case.
     #[prost(bool, tag = "8")]
     pub recover: bool,
+    /// Roll back although the newest revision is deployed and did not fail: a user has asked for it.
+    #[prost(bool, tag = "9")]
+    pub roll_back_deployed: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompareRequest {
@@ -1325,8 +1328,8 @@ pub mod package_tool_client {
         ///
         /// Fails with CONFLICT, and changes nothing, if there is no revision to roll back to. With `rolled_back_digest`, it also
         /// does if the newest revision is deployed with this or with another input digest than `input_digest`, or by another
-        /// client: it did not fail, so it must not be rolled back. A deployed revision with `rolled_back_digest` is rolled back only
-        /// if one of its tests has failed.
+        /// client: it did not fail, so it must not be rolled back, unless `roll_back_deployed` is set. A deployed revision with
+        /// `rolled_back_digest` is also rolled back if one of its tests has failed.
         ///
         /// Deletes the objects that the revisions after the last deployed one have created and that are not in the restored
         /// revision, but no CRDs and no objects that do not belong to the release.

@@ -25,6 +25,8 @@ type RollbackSpec struct {
 	// RolledBackDigest is that of the inputs which failed.
 	RolledBackDigest string
 	Recover          bool
+	// RollBackDeployed rolls back although the newest revision is deployed and did not fail.
+	RollBackDeployed bool
 }
 
 // RollbackResult is the result of Rollback.
@@ -142,13 +144,15 @@ func planDeployed(spec RollbackSpec, last *rspb.Release) (rollbackPlan, error) {
 	switch {
 	case isMarked && (spec.RolledBackDigest != "" || isRestored):
 		return rollbackPlan{unchanged: true}, nil
-	case spec.RolledBackDigest != "" && spec.RolledBackDigest == inputs && testsFailed(last):
+	case spec.RolledBackDigest != "" && spec.RolledBackDigest == inputs && (spec.RollBackDeployed || testsFailed(last)):
 		return rollbackPlan{}, nil
 	case spec.RolledBackDigest != "" && spec.RolledBackDigest == inputs:
 		return rollbackPlan{}, failure.New(failure.Conflict,
 			"revision %d is deployed with the inputs that are to be rolled back: they did not fail", last.Version)
 	case isRestored:
 		return rollbackPlan{markOnly: true}, nil
+	case spec.RollBackDeployed:
+		return rollbackPlan{}, nil
 	case spec.RolledBackDigest != "" && inputs == "":
 		return rollbackPlan{}, failure.New(failure.Conflict,
 			"another client has deployed revision %d: it is not rolled back", last.Version)

@@ -67,6 +67,7 @@ func TestPlanRollback(t *testing.T) {
 		change(&spec)
 		return spec
 	}
+	requested := with(func(s *RollbackSpec) { s.RollBackDeployed = true })
 	type list = []*rspb.Release
 	cases := map[string]struct {
 		spec      RollbackSpec
@@ -92,28 +93,32 @@ func TestPlanRollback(t *testing.T) {
 			list{dated(30*time.Minute, revision(2, rcommon.StatusPendingUpgrade, "", "")), revision(1, deployed, "old", "")},
 			0, rollbackPlan{}, true,
 		},
-		"own one, just now":            {with(func(s *RollbackSpec) { s.Recover = true }), list{dated(0, revision(2, rcommon.StatusPendingUpgrade, "new", "")), revision(1, deployed, "old", "")}, 1, rollbackPlan{unlock: true}, false},
-		"failed rollback":              {plain, list{revision(3, failed, "old", "new"), revision(2, failed, "new", ""), revision(1, deployed, "old", "")}, 1, rollbackPlan{}, false},
-		"repeated":                     {plain, list{revision(3, deployed, "old", "new"), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{unchanged: true}, false},
-		"failed before a revision":     {plain, list{revision(2, deployed, "old", ""), revision(1, superseded, "older", "")}, 0, rollbackPlan{markOnly: true}, false},
-		"another one failed later":     {plain, list{revision(3, deployed, "old", "older"), revision(1, superseded, "old", "")}, 0, rollbackPlan{markOnly: true}, false},
-		"succeeded meanwhile":          {plain, list{revision(2, deployed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"tests have failed":            {plain, list{tested(rspb.HookPhaseFailed, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
-		"tests have succeeded":         {plain, list{tested(rspb.HookPhaseSucceeded, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"deployed by another client":   {plain, list{revision(3, deployed, "", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"deployed with other inputs":   {plain, list{revision(3, deployed, "other", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"newest with these inputs":     {plain, list{revision(4, failed, "new", ""), revision(3, superseded, "", ""), revision(2, superseded, "old", ""), revision(1, superseded, "old", "")}, 2, rollbackPlan{}, false},
-		"first revision failed":        {plain, list{revision(1, failed, "new", "")}, 0, rollbackPlan{}, true},
-		"only failures":                {plain, list{revision(2, failed, "new", ""), revision(1, failed, "old", "")}, 0, rollbackPlan{}, true},
-		"no release":                   {plain, nil, 0, rollbackPlan{}, true},
-		"uninstalled":                  {plain, list{revision(2, rcommon.StatusUninstalled, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"uninstalling":                 {plain, list{revision(2, rcommon.StatusUninstalling, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
-		"given revision":               {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", ""), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
-		"given revision is missing":    {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", "")}, 0, rollbackPlan{}, true},
-		"given revision is the newest": {with(func(s *RollbackSpec) { s.Revision = 3 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", "")}, 0, rollbackPlan{}, true},
-		"given revision failed":        {with(func(s *RollbackSpec) { s.Revision = 2 }), list{revision(3, failed, "new", ""), revision(2, failed, "old", ""), revision(1, deployed, "old", "")}, 0, rollbackPlan{}, true},
-		"given revision has others":    {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(2, failed, "new", ""), revision(1, deployed, "older", "")}, 0, rollbackPlan{}, true},
-		"no digests":                   {RollbackSpec{}, list{revision(3, deployed, "", ""), revision(2, failed, "", ""), revision(1, superseded, "", "")}, 1, rollbackPlan{}, false},
+		"own one, just now":             {with(func(s *RollbackSpec) { s.Recover = true }), list{dated(0, revision(2, rcommon.StatusPendingUpgrade, "new", "")), revision(1, deployed, "old", "")}, 1, rollbackPlan{unlock: true}, false},
+		"failed rollback":               {plain, list{revision(3, failed, "old", "new"), revision(2, failed, "new", ""), revision(1, deployed, "old", "")}, 1, rollbackPlan{}, false},
+		"repeated":                      {plain, list{revision(3, deployed, "old", "new"), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{unchanged: true}, false},
+		"failed before a revision":      {plain, list{revision(2, deployed, "old", ""), revision(1, superseded, "older", "")}, 0, rollbackPlan{markOnly: true}, false},
+		"another one failed later":      {plain, list{revision(3, deployed, "old", "older"), revision(1, superseded, "old", "")}, 0, rollbackPlan{markOnly: true}, false},
+		"succeeded meanwhile":           {plain, list{revision(2, deployed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"deployed, requested by a user": {requested, list{revision(2, deployed, "new", ""), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
+		"others deployed, requested":    {requested, list{revision(3, deployed, "other", ""), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
+		"requested again":               {requested, list{revision(3, deployed, "old", "new"), revision(2, superseded, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{unchanged: true}, false},
+		"requested before a revision":   {requested, list{revision(2, deployed, "old", ""), revision(1, superseded, "older", "")}, 0, rollbackPlan{markOnly: true}, false},
+		"tests have failed":             {plain, list{tested(rspb.HookPhaseFailed, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
+		"tests have succeeded":          {plain, list{tested(rspb.HookPhaseSucceeded, revision(2, deployed, "new", "")), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"deployed by another client":    {plain, list{revision(3, deployed, "", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"deployed with other inputs":    {plain, list{revision(3, deployed, "other", ""), revision(2, failed, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"newest with these inputs":      {plain, list{revision(4, failed, "new", ""), revision(3, superseded, "", ""), revision(2, superseded, "old", ""), revision(1, superseded, "old", "")}, 2, rollbackPlan{}, false},
+		"first revision failed":         {plain, list{revision(1, failed, "new", "")}, 0, rollbackPlan{}, true},
+		"only failures":                 {plain, list{revision(2, failed, "new", ""), revision(1, failed, "old", "")}, 0, rollbackPlan{}, true},
+		"no release":                    {plain, nil, 0, rollbackPlan{}, true},
+		"uninstalled":                   {plain, list{revision(2, rcommon.StatusUninstalled, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"uninstalling":                  {plain, list{revision(2, rcommon.StatusUninstalling, "new", ""), revision(1, superseded, "old", "")}, 0, rollbackPlan{}, true},
+		"given revision":                {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", ""), revision(1, superseded, "old", "")}, 1, rollbackPlan{}, false},
+		"given revision is missing":     {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", "")}, 0, rollbackPlan{}, true},
+		"given revision is the newest":  {with(func(s *RollbackSpec) { s.Revision = 3 }), list{revision(3, failed, "new", ""), revision(2, deployed, "old", "")}, 0, rollbackPlan{}, true},
+		"given revision failed":         {with(func(s *RollbackSpec) { s.Revision = 2 }), list{revision(3, failed, "new", ""), revision(2, failed, "old", ""), revision(1, deployed, "old", "")}, 0, rollbackPlan{}, true},
+		"given revision has others":     {with(func(s *RollbackSpec) { s.Revision = 1 }), list{revision(2, failed, "new", ""), revision(1, deployed, "older", "")}, 0, rollbackPlan{}, true},
+		"no digests":                    {RollbackSpec{}, list{revision(3, deployed, "", ""), revision(2, failed, "", ""), revision(1, superseded, "", "")}, 1, rollbackPlan{}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -110,6 +110,7 @@ func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStr
 			InputDigest:      request.GetInputDigest(),
 			RolledBackDigest: request.GetRolledBackDigest(),
 			Recover:          request.GetRecover(),
+			RollBackDeployed: request.GetRollBackDeployed(),
 		})
 		return rolledBack.State, err
 	})

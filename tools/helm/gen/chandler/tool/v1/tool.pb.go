@@ -2617,9 +2617,11 @@ type RollbackRequest struct {
 	// Recover a release whose last operation was interrupted: mark a pending last revision as failed. Without it, or if the
 	// revision has no input digest and is younger than the longer of 10 minutes and `options.timeout`, so that another client
 	// may still work on it, Rollback fails with CONFLICT in this case.
-	Recover       bool `protobuf:"varint,8,opt,name=recover,proto3" json:"recover,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Recover bool `protobuf:"varint,8,opt,name=recover,proto3" json:"recover,omitempty"`
+	// Roll back although the newest revision is deployed and did not fail: a user has asked for it.
+	RollBackDeployed bool `protobuf:"varint,9,opt,name=roll_back_deployed,json=rollBackDeployed,proto3" json:"roll_back_deployed,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RollbackRequest) Reset() {
@@ -2704,6 +2706,13 @@ func (x *RollbackRequest) GetRolledBackDigest() string {
 func (x *RollbackRequest) GetRecover() bool {
 	if x != nil {
 		return x.Recover
+	}
+	return false
+}
+
+func (x *RollbackRequest) GetRollBackDeployed() bool {
+	if x != nil {
+		return x.RollBackDeployed
 	}
 	return false
 }
@@ -4478,7 +4487,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"maxHistory\x123\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12I\n" +
 	"\x0ffield_conflicts\x18\x06 \x01(\x0e2 .chandler.tool.v1.FieldConflictsR\x0efieldConflicts\x12\x14\n" +
-	"\x05force\x18\a \x01(\bR\x05force\"\xdf\x02\n" +
+	"\x05force\x18\a \x01(\bR\x05force\"\x8d\x03\n" +
 	"\x0fRollbackRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
 	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
@@ -4487,7 +4496,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\aoptions\x18\x05 \x01(\v2!.chandler.tool.v1.RollbackOptionsR\aoptions\x12!\n" +
 	"\finput_digest\x18\x06 \x01(\tR\vinputDigest\x12,\n" +
 	"\x12rolled_back_digest\x18\a \x01(\tR\x10rolledBackDigest\x12\x18\n" +
-	"\arecover\x18\b \x01(\bR\arecover\"\xbd\x03\n" +
+	"\arecover\x18\b \x01(\bR\arecover\x12,\n" +
+	"\x12roll_back_deployed\x18\t \x01(\bR\x10rollBackDeployed\"\xbd\x03\n" +
 	"\x0eCompareRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
 	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
