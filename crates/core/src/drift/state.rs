@@ -109,9 +109,10 @@ impl DriftState {
         let Some(last) = self.last_of(&snapshot.check) else {
             return (snapshot.compared().map(|(object, _)| object.clone()).collect(), None);
         };
+        // The reason may be over soon, such as another client that has changed the object at the same time.
         let retry_at = self
             .unresolved
-            .and_then(|(count, at)| at.checked_add(backoff::delay(Category::Rejected, count, seed)).ok());
+            .and_then(|(count, at)| at.checked_add(backoff::delay(Category::Internal, count, seed)).ok());
         for (object, fingerprint) in snapshot.compared() {
             let wait_until = if last.fingerprint(object) != Some(fingerprint) {
                 self.corrections.get(object).and_then(Corrections::held_until)

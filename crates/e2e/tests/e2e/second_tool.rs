@@ -7,7 +7,7 @@ use chandler_e2e::{
     manager::Manager,
     oci, programs,
     wait::eventually,
-    world::config_value,
+    world::{condition, config_value},
 };
 use chandler_sandbox::{plane::Plane, registry::Registry};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -28,7 +28,16 @@ fn package(version: &str) -> Vec<u8> {
     json!({"name": "notice", "version": version, "manifests": [manifest]}).to_string().into_bytes()
 }
 
-/// An Extension whose packages are of the second tool's format.
+/// Starts a registry with an Extension whose packages are of the second tool's format.
+async fn start_registry(test: &ExtensionWorld) -> Registry {
+    let home = test.world.dir.join("registry");
+    std::fs::create_dir_all(&home).unwrap();
+    let authority = test.world.sandbox.authority();
+    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
+    publish(test, &registry).await;
+    registry
+}
+
 async fn publish(test: &ExtensionWorld, registry: &Registry) {
     for version in ["1.0.0", "2.0.0"] {
         oci::push(registry, "notice", version, FORMAT, &package(version)).await;
@@ -100,11 +109,7 @@ async fn ready_with(test: &ExtensionWorld, alpha: &Plane, version: &str, notice:
 async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
     let test = ExtensionWorld::new("second-tool").await;
     let alpha = test.world.create_cluster("alpha").await;
-    let home = test.world.dir.join("registry");
-    std::fs::create_dir_all(&home).unwrap();
-    let authority = test.world.sandbox.authority();
-    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
-    publish(&test, &registry).await;
+    let registry = start_registry(&test).await;
     test.apply_extension("hello", json!([{"version": "1.1.0", "kubernetes": "*"}]), json!({})).await;
 
     // Both tools serve their packages, each selected by the format.
@@ -165,14 +170,48 @@ async fn a_second_tool_installs_upgrades_recovers_and_removes_its_packages() {
 }
 
 #[tokio::test]
+async fn drift_and_tests_are_unknown_with_a_tool_that_cannot_check_them() {
+    let test = ExtensionWorld::new("unchecked").await;
+    let alpha = test.world.create_cluster("alpha").await;
+    let registry = start_registry(&test).await;
+    let manager = manager(&test);
+    test.world.apply_policy("checked", json!({"drift": {"mode": "Correct"}, "test": {}})).await;
+    let fields = json!({"version": "1.0.0", "parameters": {"text": "one"}, "policyRef": {"name": "checked"}});
+    test.apply_instance("notice", "notice", fields).await;
+    ready_with(&test, &alpha, "1.0.0", "one").await;
+    let unknown = [
+        ("Drifted", "DriftUnknown", "the package tool cannot compare objects"),
+        ("Tested", "TestUnknown", "the package tool cannot run tests"),
+    ];
+    for (type_, reason, message) in unknown {
+        eventually(&format!("{type_} is Unknown: {message}"), || async {
+            let status = test.release("notice", "alpha").await?.status?;
+            let found = condition(&status, type_)?;
+            let found = (&*found.status, &*found.reason, &*found.message);
+            (found == ("Unknown", reason, message)).then_some(())
+        })
+        .await;
+    }
+
+    // A change by hand stays, and the tool is not called.
+    let maps: Api<ConfigMap> = Api::namespaced(alpha.client().await.unwrap(), "default");
+    let by_hand = Patch::Merge(json!({"data": {"version": "by hand"}}));
+    maps.patch("notice", &PatchParams::default(), &by_hand).await.unwrap();
+    manager.wait_idle().await;
+    assert_eq!(config_value(&alpha, "notice", "version").await.as_deref(), Some("by hand"));
+    let checks = [OperationKind::Compare, OperationKind::Test].map(|kind| manager.started(kind));
+    assert_eq!(checks, [0, 0]);
+    let release = test.release("notice", "alpha").await.unwrap();
+    assert!(is_ready(&release), "Ready does not depend on what cannot be checked");
+    manager.stop().await;
+    registry.stop().await;
+}
+
+#[tokio::test]
 async fn a_package_that_no_tool_reads_is_refused() {
     let test = ExtensionWorld::new("no-tool").await;
     let _alpha = test.world.create_cluster("alpha").await;
-    let home = test.world.dir.join("registry");
-    std::fs::create_dir_all(&home).unwrap();
-    let authority = test.world.sandbox.authority();
-    let registry = Registry::start(test.world.sandbox.assets(), authority, &home).await.unwrap();
-    publish(&test, &registry).await;
+    let registry = start_registry(&test).await;
     let manager = test.world.start_manager();
     test.apply_instance("notice", "notice", json!({"version": "1.0.0"})).await;
     let message = eventually("the condition names the format", || async {

@@ -126,6 +126,36 @@ fn what_is_not_resolved_is_tried_again() {
 }
 
 #[test]
+fn a_persistent_conflict_is_compared_again_although_nothing_changes() {
+    use ComparisonOutcome::{Drifted, InSync, Unknown};
+    use DriftMode::{Correct, Report};
+    for (mode, outcome) in [(Report, Unknown), (Correct, Unknown), (Correct, Drifted)] {
+        let mut state = in_sync(mode);
+        let same = seen(mode, 2, Some(1));
+        let conflict = || {
+            let reason = "another client changes it at the same time".to_owned();
+            [ObjectComparison { reason, ..result(web(), outcome) }]
+        };
+        let (mut now, mut waits) = (at(10), Vec::new());
+        for _ in 0..10 {
+            state.compared(same.clone(), &[web()], &conflict(), now);
+            let NextComparison::At(next) = state.next(&same, SEED, now) else {
+                panic!("{mode:?} {outcome:?} is not compared again")
+            };
+            waits.push(next.duration_since(now).as_secs());
+            assert_eq!(state.next(&same, SEED, next), NextComparison::Now(vec![web()]));
+            let restored = DriftState::restore(state.status().as_ref(), &same);
+            assert_eq!(restored.next(&same, SEED, now), NextComparison::Now(vec![web()]), "after a restart");
+            now = next;
+        }
+        assert!(waits[0] <= 6 && waits[9] > 400 && waits[9] <= 720, "{waits:?}");
+        state.compared(same.clone(), &[web()], &[result(web(), InSync)], now);
+        assert_eq!(state.next(&same, SEED, now), NextComparison::OnChange);
+        assert_eq!(state.report(&same, now), DriftReport::InSync);
+    }
+}
+
+#[test]
 fn a_release_is_compared_when_its_objects_have_settled() {
     let mut state = DriftState::default();
     state.operated(at(10));

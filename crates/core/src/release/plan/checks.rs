@@ -1,17 +1,17 @@
 //! Plans for a release that is up to date: its tests, and the comparison of its objects.
 
-use super::{Observed, OperationKind, Plan, TestNeed, Wait, hold_operation, plan_presence};
+use super::{Observed, OperationKind, Plan, Strategy, TestNeed, Wait, hold_operation, plan_presence};
 
 /// Plans for a release that is up to date: its tests have to run, or its objects have to be compared. Neither is done while
-/// operations are held; only tests that have to succeed first wait until they are not.
+/// operations are held; only tests that have to succeed first wait until they are not. A release that is installed once is not
+/// compared, even if that it was installed is not recorded yet.
 pub(super) fn plan_checks(observed: &Observed<'_>) -> Plan {
     let is_held = hold_operation(observed).is_some();
+    let compares = observed.compare && !is_held && observed.strategy != Strategy::InstallOnce;
     match observed.tests {
         TestNeed::Required | TestNeed::Failed => Plan::Operate(OperationKind::Test),
         TestNeed::Optional if !is_held => Plan::Operate(OperationKind::Test),
-        TestNeed::None | TestNeed::Optional if observed.compare && !is_held => {
-            Plan::Operate(OperationKind::Compare)
-        }
+        TestNeed::None | TestNeed::Optional if compares => Plan::Operate(OperationKind::Compare),
         TestNeed::None | TestNeed::Optional => Plan::NoOp,
     }
 }

@@ -29,6 +29,11 @@ fn objects_are_compared_only_if_nothing_holds_the_release() {
         ("paused", Observed { paused: true, ..base() }, Plan::Wait(Wait::Paused)),
         ("install once", Observed { strategy: Strategy::InstallOnce, ..base() }, Plan::NoOp),
         (
+            "install once, not recorded yet",
+            Observed { strategy: Strategy::InstallOnce, installed_before: false, ..base() },
+            Plan::NoOp,
+        ),
+        (
             "taken",
             Observed { collision: &taken, ..base() },
             Plan::Wait(Wait::Taken { by: "AddonRelease a/b".to_owned() }),
