@@ -359,24 +359,17 @@ mod tests {
             let after = follower(&placement("AfterControlPlane", strategy, &annotations), Some(&release));
             let answers = [
                 before_upgrade(&[before], &minor(34), &minor(35)),
-                after_control_plane(&[after.clone()], &minor(35)),
+                after_control_plane(std::slice::from_ref(&after), &minor(35)),
             ];
             // There is no version for 1.36.
             let blocks = after.blocks(&minor(34), &minor(36)).is_some();
             let message = after.moves(&minor(34), &minor(35)).unwrap();
-            match expected {
-                Some(kept) => {
-                    assert_eq!(answers, [UpgradeAnswer::Proceed, UpgradeAnswer::Proceed], "{name}");
-                    assert_eq!(
-                        (blocks, message),
-                        (false, format!("cni 1.2.x stays, because {kept}")),
-                        "{name}"
-                    );
-                }
-                None => {
-                    assert_eq!(answers, [waits(), waits()], "{name}");
-                    assert!(blocks && message.contains("1.2.x moves to 1.3.x"), "{name}: {message}");
-                }
+            if let Some(kept) = expected {
+                assert_eq!(answers, [UpgradeAnswer::Proceed, UpgradeAnswer::Proceed], "{name}");
+                assert_eq!((blocks, message), (false, format!("cni 1.2.x stays, because {kept}")), "{name}");
+            } else {
+                assert_eq!(answers, [waits(), waits()], "{name}");
+                assert!(blocks && message.contains("1.2.x moves to 1.3.x"), "{name}: {message}");
             }
         }
         let paused = placement("AfterControlPlane", "Continuous", &invalid);

@@ -296,7 +296,7 @@ async fn an_unhealthy_extension_that_need_not_move_does_not_block_a_kubernetes_u
     let message = test.wait_release_reason("broken", "charlie", "Unhealthy").await;
     assert!(message.contains("Deployment default/broken"), "{message}");
     let not_ready = test.wait_cluster_condition("charlie", "AddonsReady", "False").await;
-    assert!(not_ready.contains("broken: "), "{not_ready}");
+    assert!(not_ready.contains("Deployment default/broken is unhealthy"), "{not_ready}");
     let upgradable = test.wait_cluster_condition("charlie", "AddonsUpgradable", "True").await;
     assert!(upgradable.contains("moving 1.0.0 moves to 1.1.0 before the control plane"), "{upgradable}");
 
