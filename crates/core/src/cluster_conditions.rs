@@ -244,6 +244,7 @@ mod tests {
                 versions: KubernetesVersions::parse(&versions, "").unwrap(),
                 requested: None,
                 deployed: false,
+                kept: None,
             };
             let input = ResolutionInput {
                 universe: Universe::default(),

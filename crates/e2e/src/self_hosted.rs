@@ -1,11 +1,14 @@
 //! A management cluster that is its own workload cluster, without Cluster API: tests write what Cluster API would write.
 
 use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
-use chandler_sandbox::{apply, repository::ChartRepository, testing};
+use chandler_sandbox::{
+    apply, crds::wait_served, provider::sandbox_control_plane::SandboxControlPlane,
+    repository::ChartRepository, testing,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, ListParams},
+    Api, CustomResourceExt as _, ResourceExt as _,
+    api::{ApiResource, DeleteParams, ListParams, Patch, PatchParams},
     config::Kubeconfig,
 };
 use serde_json::{Value, json};
@@ -54,6 +57,41 @@ impl SelfHosted {
         });
         self.apply(&cluster).await;
         self.management.set_control_plane_initialized(name).await;
+    }
+
+    /// Makes the API server serve control planes.
+    pub async fn serve_control_planes(&self) {
+        self.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
+        let resource = ApiResource::erase::<SandboxControlPlane>(&());
+        wait_served(&self.management.client, &resource).await.unwrap();
+    }
+
+    pub fn control_planes(&self) -> Api<SandboxControlPlane> {
+        Api::namespaced(self.management.client.clone(), NAMESPACE)
+    }
+
+    /// Creates the control plane of a Cluster. It reports no version yet.
+    pub async fn create_control_plane(&self, cluster: &str, version: &str) {
+        let resource = ApiResource::erase::<SandboxControlPlane>(&());
+        let labels = json!({"cluster.x-k8s.io/cluster-name": cluster});
+        self.apply(&json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "spec": {"version": version},
+            "metadata": {"name": cluster, "namespace": NAMESPACE, "labels": labels},
+        }))
+        .await;
+    }
+
+    /// Lets a control plane report the version that runs.
+    pub async fn report_version(&self, cluster: &str, version: Option<&str>) {
+        let patch = Patch::Merge(json!({"status": {"version": version}}));
+        self.control_planes().patch_status(cluster, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Creates a Cluster without a topology whose control plane has the same name.
+    pub async fn create_cluster_with_control_plane(&self, name: &str) {
+        let resource = ApiResource::erase::<SandboxControlPlane>(&());
+        let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": name});
+        self.create_cluster(name, &self.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
     }
 
     /// Writes the kubeconfig Secret of a Cluster.

@@ -111,29 +111,20 @@ impl HealthWatches {
     /// Sets the kinds that a release uses, as API version and kind. Opens the missing watches, and closes those that no release
     /// uses any more.
     pub fn set_kinds(&self, release: &ReleaseId, kinds: BTreeSet<(String, String)>) {
-        let changed = self.states().set_kinds(release, kinds);
-        if changed {
-            self.0.watches_changed.notify_one();
-        }
+        self.update_kinds(|states| states.set_kinds(release, kinds));
     }
 
     /// Sets the health checks of the policy of a release. If they have changed, the objects of their kinds are listed again. A
     /// release that starts to use kinds needs its checks before.
     pub fn set_checks(&self, release: &ReleaseId, checks: &HealthChecks) {
-        let changed = self.states().set_checks(release, checks);
-        if changed {
-            self.0.watches_changed.notify_one();
-        }
+        self.update_kinds(|states| states.set_checks(release, checks));
     }
 
     /// Sets whether changes of a release's objects are followed. A change of a fingerprint is then sent as a change of the
     /// release. If nobody has followed its kinds before, their objects are listed again: a release that starts to use kinds sets
     /// it before.
     pub fn set_followed(&self, release: &ReleaseId, is_followed: bool) {
-        let must_list = self.states().set_followed(release, is_followed);
-        if must_list {
-            self.0.watches_changed.notify_one();
-        }
+        self.update_kinds(|states| states.set_followed(release, is_followed));
     }
 
     /// Returns the fingerprints of objects of a release that is followed, in their order. `None` if some of them are not listed
@@ -144,10 +135,7 @@ impl HealthWatches {
 
     /// Forgets a release: its objects are not watched because of it any more.
     pub fn forget(&self, release: &ReleaseId) {
-        let changed = self.states().forget(release);
-        if changed {
-            self.0.watches_changed.notify_one();
-        }
+        self.update_kinds(|states| states.forget(release));
     }
 
     /// Returns what is known of an object. A change of it is sent as a change of its release.
@@ -167,10 +155,7 @@ impl HealthWatches {
     /// Takes in the version of a list on the same server that has begun after the watches had come to `versions`. Kinds whose
     /// watches are ahead of it are listed again: the server was restored from a backup.
     pub(crate) fn list_kinds_ahead(&self, versions: WatchedVersions, list_version: &str) {
-        let changed = self.states().list_kinds_ahead(versions.0, list_version);
-        if changed {
-            self.0.watches_changed.notify_one();
-        }
+        self.update_kinds(|states| states.list_kinds_ahead(versions.0, list_version));
     }
 
     /// Opens the watches, as soon as kinds are in use. Watches that are open with the same kubeconfig stay open. Without a
@@ -252,6 +237,14 @@ impl HealthWatches {
             watches: BTreeMap::new(),
             _checks: AbortOnDropHandle::new(tokio::spawn(checks)),
         })
+    }
+
+    /// Changes what is watched, if `change` returns `true`.
+    fn update_kinds(&self, change: impl FnOnce(&mut States) -> bool) {
+        let changed = change(&mut self.states());
+        if changed {
+            self.0.watches_changed.notify_one();
+        }
     }
 
     /// Changes the states, and notifies the releases that this concerns.

@@ -33,15 +33,15 @@ pub struct ExtensionHooks {
 
 impl HookHandler for ExtensionHooks {
     fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        let operations = self.pending_operations.before_cluster_upgrade(cluster, from, to);
-        let extensions = first_block(operations, || self.before(cluster, from, to));
-        first_block(extensions, || self.followers_before(cluster, from, to))
+        first_block(self.pending_operations.before_cluster_upgrade(cluster, from, to), || {
+            self.before(cluster, from, to)
+        })
     }
 
     fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        let operations = self.pending_operations.before_control_plane_upgrade(cluster, from, to);
-        let extensions = first_block(operations, || self.before(cluster, from, to));
-        first_block(extensions, || self.followers_before(cluster, from, to))
+        first_block(self.pending_operations.before_control_plane_upgrade(cluster, from, to), || {
+            self.before(cluster, from, to)
+        })
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
@@ -73,6 +73,11 @@ impl HookHandler for ExtensionHooks {
 }
 
 impl ExtensionHooks {
+    fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+        let extensions = self.extensions_before(cluster, from, to);
+        first_block(extensions, || self.followers_before(cluster, from, to))
+    }
+
     /// Responds for the HelmChartProxies whose versions follow the Kubernetes version.
     fn followers_before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         match parse_kubernetes_version(from).zip(parse_kubernetes_version(to)) {
@@ -114,7 +119,7 @@ impl ExtensionHooks {
         self.answer_when_ready(cluster, moves)
     }
 
-    fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+    fn extensions_before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
         let versions = parse_kubernetes_version(from).zip(parse_kubernetes_version(to));
         let (Some(resolved), Some((from, to))) = (self.resolved(cluster), versions) else {
             return self.unknown(cluster);

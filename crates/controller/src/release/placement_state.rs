@@ -81,8 +81,8 @@ impl PlacementState {
         requested.map(|(revision, _)| revision).or(self.aborted_from)
     }
 
-    /// Returns whether this is still what happens after the last retry, which has failed at `failed_at`: the policy says so, and
-    /// no user has asked to try again since.
+    /// Returns whether this is still what happens after the last retry, which has failed at `failed_at`: the policy still has this
+    /// `onFailure`, and no user has asked to try again since.
     pub fn remediates<R: ReleaseKind>(
         &self,
         release: &R,

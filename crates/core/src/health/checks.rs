@@ -101,7 +101,7 @@ impl Check {
     /// that is true counts.
     ///
     /// An object without a status, of which an expression needs a field, is `Unknown`: nothing is concluded from missing
-    /// information. With a status, the expression is wrong or the controller has not reported the field yet: the user is told.
+    /// information. With a status, the expression is wrong or the controller has not reported the field yet: the message names the error.
     pub fn state(&self, object: &Value) -> ObjectState {
         if let Some(state) = being_deleted(object).or_else(|| observed(object, false)) {
             return state;

@@ -26,6 +26,8 @@ pub struct KubernetesFollower {
     pub requested: Option<String>,
     /// Whether the requested version is deployed.
     pub deployed: bool,
+    /// Why it keeps its version, if it does.
+    pub kept: Option<Kept>,
 }
 
 /// Why an add-on keeps its version during Kubernetes upgrades, which do not wait for it.
@@ -83,12 +85,12 @@ impl KubernetesFollower {
         let deployed = release
             .zip(requested.as_deref())
             .is_some_and(|(release, requested)| release.is_deployed() || is_settled_with(release, requested));
-        let versions = match kept(placement, release, cluster_uid) {
+        let kept = kept(placement, release, cluster_uid);
+        if kept.is_some() && versions.is_err() {
             // Invalid annotations do not matter to a release that is left unchanged.
-            Some(kept) => Ok(versions.ok()?.kept(kept)),
-            None => versions,
-        };
-        Some(Self { name: placement.name_any(), versions, requested, deployed })
+            return None;
+        }
+        Some(Self { name: placement.name_any(), versions, requested, deployed, kept })
     }
 
     /// Returns what an upgrade does to this add-on: whether it blocks any step, and else what the first step does.
@@ -98,7 +100,7 @@ impl KubernetesFollower {
             Err(error) => return FollowerOutcome::Blocks(error.to_string()),
         };
         let next = next_step(from, to);
-        if let Some(kept) = versions.kept {
+        if let Some(kept) = self.kept {
             let changes = self.changes(from, &next);
             return if changes { FollowerOutcome::Kept(kept) } else { FollowerOutcome::Stays };
         }
@@ -152,7 +154,7 @@ impl KubernetesFollower {
     /// Returns the version to which this add-on has to move at a moment, unless it is deployed with it.
     fn pending(&self, at: &Version, when: UpgradeMoment) -> Option<String> {
         let versions = self.versions.as_ref().ok()?;
-        let moves = versions.kept.is_none() && versions.when == when;
+        let moves = self.kept.is_none() && versions.when == when;
         let version = versions.at(at).ok().filter(|_| moves)?;
         let is_done = self.deployed && self.requested.as_deref() == Some(version);
         (!is_done).then(|| format!("{} to {version}", self.name))

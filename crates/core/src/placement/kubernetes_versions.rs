@@ -7,7 +7,6 @@ use chandler_api::extensions::{
 };
 use semver::Version;
 
-use super::Kept;
 use crate::extension::Kubernetes;
 
 /// A minor version of Kubernetes.
@@ -44,8 +43,6 @@ pub struct KubernetesVersions {
     /// The version for all other Kubernetes versions.
     default: Option<String>,
     pub(super) when: UpgradeMoment,
-    /// Why a cluster keeps its version, although there may be another one for its Kubernetes version.
-    pub(super) kept: Option<Kept>,
 }
 
 /// Why the annotations of a placement are invalid.
@@ -113,12 +110,7 @@ impl KubernetesVersions {
             Some(other) => return Err(KubernetesVersionsError::Moment(other.to_owned())),
         };
         let default = Some(default.to_owned()).filter(|text| !text.is_empty());
-        Ok(Self { by_minor, default, when, kept: None })
-    }
-
-    /// Returns the versions of an add-on that does not move.
-    pub(super) fn kept(self, why: Kept) -> Self {
-        Self { kept: Some(why), ..self }
+        Ok(Self { by_minor, default, when })
     }
 
     /// Returns the version for a Kubernetes version.

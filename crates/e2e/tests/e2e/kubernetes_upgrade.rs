@@ -7,15 +7,10 @@ use chandler_e2e::{
     wait::{eventually, until},
     world::{World, chart, config_value, hello},
 };
-use chandler_sandbox::{
-    assets::KubernetesVersion,
-    crds::wait_served,
-    provider::{cluster_resource, sandbox_control_plane::SandboxControlPlane},
-    testing,
-};
+use chandler_sandbox::{assets::KubernetesVersion, provider::cluster_resource, testing};
 use kube::{
-    Api, CustomResourceExt as _,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -52,45 +47,29 @@ async fn only_charts_that_read_the_kubernetes_version_are_upgraded() {
 }
 
 /// Sets the version that the control plane of `alpha` reports. `None` means that it reports none.
-async fn report_version(test: &SelfHosted, version: Option<&str>) {
-    let control_planes: Api<SandboxControlPlane> = Api::namespaced(test.management.client.clone(), NAMESPACE);
-    let patch = Patch::Merge(json!({"status": {"version": version}}));
-    control_planes.patch_status("alpha", &PatchParams::default(), &patch).await.unwrap();
-}
-
 /// The version is unknown before the control plane is created or has started, and after `clusterctl move`, which moves no
 /// status.
 #[tokio::test]
 async fn while_the_kubernetes_version_is_unknown_charts_that_read_it_wait_and_are_not_upgraded_twice() {
     let test = SelfHosted::new("unknown-version").await;
     test.repository.publish(&chart("capable")).unwrap();
-    test.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
-    let resource = ApiResource::erase::<SandboxControlPlane>(&());
-    wait_served(&test.management.client, &resource).await.unwrap();
-    let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": "alpha"});
-    test.create_cluster("alpha", &test.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
+    test.serve_control_planes().await;
+    test.create_cluster_with_control_plane("alpha").await;
     let manager = Manager::from_process(test.management.start_manager());
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     test.apply_placement("capable", "alpha", "capable", &json!({})).await;
     test.wait_ready("hello", 1).await;
     test.wait_condition("capable", "Ready", "False", "SandboxControlPlane default/alpha does not exist")
         .await;
-    let control_plane = json!({
-        "apiVersion": resource.api_version, "kind": resource.kind,
-        "metadata": {
-            "name": "alpha", "namespace": NAMESPACE, "labels": {"cluster.x-k8s.io/cluster-name": "alpha"},
-        },
-        "spec": {"version": "v1.34.4"},
-    });
-    test.apply(&control_plane).await;
+    test.create_control_plane("alpha", "v1.34.4").await;
     test.wait_condition("capable", "Ready", "False", "does not report yet").await;
     assert!(test.revisions("capable").await.is_empty());
-    report_version(&test, Some("v1.34.4")).await;
+    test.report_version("alpha", Some("v1.34.4")).await;
     test.wait_ready("capable", 1).await;
 
     // What is known stays known, until the manager is restarted.
     let first = [(1, "deployed".to_owned())];
-    report_version(&test, None).await;
+    test.report_version("alpha", None).await;
     manager.wait_idle().await;
     test.wait_ready("capable", 1).await;
     manager.stop().await;
@@ -107,7 +86,7 @@ async fn while_the_kubernetes_version_is_unknown_charts_that_read_it_wait_and_ar
     })
     .await;
     assert_eq!(test.revisions("capable").await, first);
-    report_version(&test, Some("v1.34.4")).await;
+    test.report_version("alpha", Some("v1.34.4")).await;
     test.wait_ready("capable", 2).await;
     let both = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
     assert_eq!(test.revisions("capable").await, both);
@@ -119,20 +98,10 @@ async fn while_the_kubernetes_version_is_unknown_charts_that_read_it_wait_and_ar
 async fn a_chart_has_the_version_that_its_placement_names_for_the_kubernetes_version() {
     let test = SelfHosted::new("named-versions").await;
     test.repository.publish_version(&hello(), "1.1.0").unwrap();
-    test.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
-    let resource = ApiResource::erase::<SandboxControlPlane>(&());
-    wait_served(&test.management.client, &resource).await.unwrap();
-    test.apply(&json!({
-        "apiVersion": resource.api_version, "kind": resource.kind,
-        "metadata": {
-            "name": "alpha", "namespace": NAMESPACE, "labels": {"cluster.x-k8s.io/cluster-name": "alpha"},
-        },
-        "spec": {"version": "v1.34.4"},
-    }))
-    .await;
-    report_version(&test, Some("v1.34.4")).await;
-    let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": "alpha"});
-    test.create_cluster("alpha", &test.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
+    test.serve_control_planes().await;
+    test.create_control_plane("alpha", "v1.34.4").await;
+    test.report_version("alpha", Some("v1.34.4")).await;
+    test.create_cluster_with_control_plane("alpha").await;
     test.apply_placement("hello", "alpha", "hello", &json!({"version": ""})).await;
     let placements: Api<HelmChartProxy> = Api::namespaced(test.management.client.clone(), NAMESPACE);
     let annotate = async |versions: &str| {
@@ -145,7 +114,7 @@ async fn a_chart_has_the_version_that_its_placement_names_for_the_kubernetes_ver
     let version = async || test.release("hello").await.unwrap().spec.version;
     test.wait_ready("hello", 1).await;
     assert_eq!(version().await, "1.0.0");
-    report_version(&test, Some("v1.35.4")).await;
+    test.report_version("alpha", Some("v1.35.4")).await;
     test.wait_ready("hello", 2).await;
     assert_eq!(version().await, "1.1.0");
 
@@ -157,7 +126,7 @@ async fn a_chart_has_the_version_that_its_placement_names_for_the_kubernetes_ver
         })
         .await;
     };
-    report_version(&test, Some("v1.36.0")).await;
+    test.report_version("alpha", Some("v1.36.0")).await;
     wait_problem("names no version for Kubernetes 1.36").await;
     annotate("1.36: 2.0.0").await;
     wait_problem("is not a JSON object").await;

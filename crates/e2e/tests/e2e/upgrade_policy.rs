@@ -10,15 +10,10 @@ use chandler_e2e::{
     wait::{eventually, until},
     world::hello,
 };
-use chandler_sandbox::{
-    assets::Binary,
-    crds::wait_served,
-    provider::{cluster_resource, sandbox_control_plane::SandboxControlPlane},
-    testing,
-};
+use chandler_sandbox::{assets::Binary, provider::cluster_resource, testing};
 use kube::{
-    Api, CustomResourceExt as _,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -40,21 +35,10 @@ async fn apply_policy(test: &SelfHosted) {
 
 /// Creates a Cluster without a topology, with a control plane that runs Kubernetes 1.34.
 async fn create_cluster(test: &SelfHosted) {
-    test.apply(&serde_json::to_value(SandboxControlPlane::crd()).unwrap()).await;
-    let resource = ApiResource::erase::<SandboxControlPlane>(&());
-    wait_served(&test.management.client, &resource).await.unwrap();
-    test.apply(&json!({
-        "apiVersion": resource.api_version, "kind": resource.kind,
-        "metadata": {
-            "name": "alpha", "namespace": NAMESPACE, "labels": {"cluster.x-k8s.io/cluster-name": "alpha"},
-        },
-        "spec": {"version": "v1.34.4"},
-    }))
-    .await;
-    let running = Patch::Merge(json!({"status": {"version": "v1.34.4"}}));
-    control_planes(test).patch_status("alpha", &PatchParams::default(), &running).await.unwrap();
-    let reference = json!({"apiGroup": resource.group, "kind": resource.kind, "name": "alpha"});
-    test.create_cluster("alpha", &test.kubeconfig(), &json!({"controlPlaneRef": reference})).await;
+    test.serve_control_planes().await;
+    test.create_control_plane("alpha", "v1.34.4").await;
+    test.report_version("alpha", Some("v1.34.4")).await;
+    test.create_cluster_with_control_plane("alpha").await;
 }
 
 /// Applies an Extension with these versions, each with a range of Kubernetes versions.
@@ -90,10 +74,6 @@ async fn apply_instance(test: &SelfHosted) {
     .await;
 }
 
-fn control_planes(test: &SelfHosted) -> Api<SandboxControlPlane> {
-    Api::namespaced(test.management.client.clone(), NAMESPACE)
-}
-
 fn clusters(test: &SelfHosted) -> Api<DynamicObject> {
     Api::namespaced_with(test.management.client.clone(), NAMESPACE, &cluster_resource())
 }
@@ -102,7 +82,7 @@ fn clusters(test: &SelfHosted) -> Api<DynamicObject> {
 async fn rejection(test: &SelfHosted, version: &str) -> Option<String> {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let patch = Patch::Merge(json!({"spec": {"version": version}}));
-    control_planes(test).patch("alpha", &dry_run, &patch).await.err().map(|error| error.to_string())
+    test.control_planes().patch("alpha", &dry_run, &patch).await.err().map(|error| error.to_string())
 }
 
 async fn wait_accepted(test: &SelfHosted, version: &str, why: &str) {

@@ -155,10 +155,18 @@ impl States {
     /// Takes in that a release begins to use kinds. Returns whether one of them has to be listed again, because objects of the
     /// release were left out.
     fn list_left_out(&mut self, release: &ReleaseId, added: Vec<SharedKind>) -> bool {
+        let is_left_out = |kind: &SharedKind| {
+            self.kinds.get(kind).is_some_and(|states| states.left_out.may_contain(release))
+        };
+        let left_out: Vec<_> = added.into_iter().filter(is_left_out).collect();
+        self.list_again(left_out)
+    }
+
+    /// Takes in that what is known of kinds is outdated. Returns whether one of them has to be listed again.
+    fn list_again(&mut self, kinds: Vec<SharedKind>) -> bool {
         let mut must_list = false;
-        for kind in added {
-            let states = self.kinds.get_mut(&kind).filter(|states| states.left_out.may_contain(release));
-            if let Some(states) = states {
+        for kind in kinds {
+            if let Some(states) = self.kinds.get_mut(&kind) {
                 states.is_outdated = true;
                 self.to_list_again.insert(kind);
                 must_list = true;

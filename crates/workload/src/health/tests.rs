@@ -58,6 +58,16 @@ impl Watched {
         self.health.start(Arc::new(Target::clone(&self.target)), client, SELECTOR, is_managed);
     }
 
+    /// Watches a healthy Deployment, which is known.
+    async fn with_deployment() -> (ApiServer, Self) {
+        let server = ApiServer::start(H2).await;
+        server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
+        let mut watched = Self::start(&server, None);
+        watched.use_kinds(&[("apps/v1", "Deployment")]);
+        watched.notified().await;
+        (server, watched)
+    }
+
     fn use_kinds(&self, kinds: &[(&str, &str)]) {
         let kinds = kinds.iter().map(|(version, kind)| ((*version).to_owned(), (*kind).to_owned()));
         self.health.set_kinds(&release(), kinds.collect());
@@ -146,11 +156,7 @@ async fn objects_are_listed_and_watched() {
 
 #[tokio::test]
 async fn a_deleted_object_is_missing_once_a_request_confirms_it() {
-    let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
-    let mut watched = Watched::start(&server, None);
-    watched.use_kinds(&[("apps/v1", "Deployment")]);
-    watched.notified().await;
+    let (server, mut watched) = Watched::with_deployment().await;
     server.send(DEPLOYMENTS, "DELETED", &deployment("6", 1)).await;
     watched.notified().await;
     assert_eq!(watched.observation("apps/v1", "Deployment"), Observation::NotListed);
@@ -174,11 +180,7 @@ async fn a_deleted_object_is_missing_once_a_request_confirms_it() {
 
 #[tokio::test]
 async fn objects_are_listed_again_if_events_are_lost() {
-    let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
-    let mut watched = Watched::start(&server, None);
-    watched.use_kinds(&[("apps/v1", "Deployment")]);
-    watched.notified().await;
+    let (server, mut watched) = Watched::with_deployment().await;
     server.until_watched(DEPLOYMENTS, true).await;
 
     // Once as an event, and once as the answer to the request.
@@ -202,11 +204,7 @@ async fn objects_are_listed_again_if_events_are_lost() {
 
 #[tokio::test]
 async fn a_watch_that_ends_is_continued_and_changes_nothing() {
-    let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
-    let mut watched = Watched::start(&server, None);
-    watched.use_kinds(&[("apps/v1", "Deployment")]);
-    watched.notified().await;
+    let (server, mut watched) = Watched::with_deployment().await;
     let bookmark = json!({"kind": "Deployment", "metadata": {"resourceVersion": "17"}});
     server.send(DEPLOYMENTS, "BOOKMARK", &bookmark).await;
     server.refuse_watch(DEPLOYMENTS, 503);

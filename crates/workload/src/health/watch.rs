@@ -3,6 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use chandler_core::{backoff, health::ObjectState, identity::ReleaseId, reachability::STABLE_AFTER};
+use jiff::Timestamp;
 use kube::{
     Client,
     api::{ListParams, WatchParams},
@@ -16,11 +17,11 @@ use super::{
     error::{Next, WatchError},
     fingerprint::fingerprint,
     kind::SharedKind,
-    object::{Change, Event, ObjectHead, Page, parse, read_for_check, read_head, read_object},
+    object::{Change, Event, Page, parse, read_for_check, read_head, read_object},
     request::{self, Lines},
     resources::Resources,
     source::{Position, Source},
-    states::{Listed, MAX_OBJECTS, ReadObject},
+    states::{Listed, MAX_OBJECTS, ReadObject, States},
 };
 
 /// Number of objects in one response of a list. Definitions of custom resources are large.
@@ -236,22 +237,13 @@ impl KindWatch {
                 let is_followed = self.watches.states().is_followed(&self.kind);
                 let Ok(object) = self.read(event.object, is_followed) else { return Ok(()) };
                 let is_managed = self.is_managed(object.head.release.as_ref());
-                let position = self.position_of(&object.head);
-                self.watches.update(|states, now| {
-                    if let Some(position) = position {
-                        states.advance(&self.kind, position);
-                    }
-                    states.changed(&self.kind, object, is_managed, now)
-                });
+                let version = object.head.version.clone();
+                self.update_at(&version, |states, now| states.changed(&self.kind, object, is_managed, now));
             }
             Change::Deleted | Change::Bookmark | Change::Error => {
                 let Ok(head) = read_head(event.object) else { return Ok(()) };
-                let position = self.position_of(&head);
-                self.watches.update(|states, now| {
-                    if let Some(position) = position {
-                        states.advance(&self.kind, position);
-                    }
-                    let is_deleted = event.change == Change::Deleted;
+                let is_deleted = event.change == Change::Deleted;
+                self.update_at(&head.version, |states, now| {
                     if is_deleted { states.deleted(&self.kind, &head, now) } else { Vec::new() }
                 });
             }
@@ -259,9 +251,14 @@ impl KindWatch {
         Ok(())
     }
 
-    /// Returns the position after an event, unless it has no version.
-    fn position_of(&self, head: &ObjectHead) -> Option<Position> {
-        (!head.version.is_empty()).then(|| self.position(&head.version))
+    /// Takes in an event, after which the watch is continued at its version, if it has one.
+    fn update_at(&self, version: &str, change: impl FnOnce(&mut States, Timestamp) -> Vec<ReleaseId>) {
+        self.watches.update(|states, now| {
+            if !version.is_empty() {
+                states.advance(&self.kind, self.position(version));
+            }
+            change(states, now)
+        });
     }
 
     /// Decides how to go on after the watch has ended. Returns how long to wait before.

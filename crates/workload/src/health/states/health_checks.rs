@@ -61,7 +61,7 @@ impl States {
         };
         let before = before.unwrap_or_default();
         self.checks_version += 1;
-        let mut must_list = false;
+        let mut outdated = Vec::new();
         for (kind, states) in &mut self.kinds {
             let [before, now] = [&before, checks].map(|all| all.find(&kind.api_version, &kind.kind));
             if before == now {
@@ -76,12 +76,10 @@ impl States {
                 has_objects = true;
             }
             if has_objects {
-                states.is_outdated = true;
-                self.to_list_again.insert(kind.clone());
-                must_list = true;
+                outdated.push(kind.clone());
             }
         }
-        must_list
+        self.list_again(outdated)
     }
 
     /// Forgets the checks of a release. A list that has begun with them is repeated.

@@ -46,15 +46,7 @@ impl States {
     /// kind is listed again. Kinds of an API server with a storage of its own have other versions: to list them is harmless.
     pub fn list_kinds_ahead(&mut self, versions: Vec<(SharedKind, u64)>, list_version: &str) -> bool {
         let Ok(list_version) = list_version.parse::<u64>() else { return false };
-        let mut must_list = false;
-        for (kind, version) in versions {
-            let states = self.kinds.get_mut(&kind).filter(|_| version > list_version);
-            if let Some(states) = states {
-                states.is_outdated = true;
-                self.to_list_again.insert(kind);
-                must_list = true;
-            }
-        }
-        must_list
+        let ahead = versions.into_iter().filter(|(_, version)| *version > list_version);
+        self.list_again(ahead.map(|(kind, _)| kind).collect())
     }
 }

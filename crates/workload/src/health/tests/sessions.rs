@@ -6,11 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn states_stay_valid_while_the_watches_are_paused() {
-    let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
-    let mut watched = Watched::start(&server, None);
-    watched.use_kinds(&[("apps/v1", "Deployment")]);
-    watched.notified().await;
+    let (server, mut watched) = Watched::with_deployment().await;
     server.until_watched(DEPLOYMENTS, true).await;
     watched.connect();
 
@@ -35,11 +31,7 @@ async fn states_stay_valid_while_the_watches_are_paused() {
 
 #[tokio::test]
 async fn renewed_credentials_continue_the_watches() {
-    let server = ApiServer::start(H2).await;
-    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
-    let mut watched = Watched::start(&server, None);
-    watched.use_kinds(&[("apps/v1", "Deployment")]);
-    watched.notified().await;
+    let (server, mut watched) = Watched::with_deployment().await;
     server.send(DEPLOYMENTS, "MODIFIED", &deployment("6", 0)).await;
     watched.notified().await;
 
