@@ -100,12 +100,6 @@ pub const CASES: &[Case] = &[
         "With IGNORE_FIELDS, fields of other field managers are no difference."
     ),
     case!(
-        "drift/client-side",
-        [Compare, HelmRecords],
-        fields::client_side,
-        "Objects that were applied client-side are compared and corrected, too."
-    ),
-    case!(
         "drift/bundle",
         [Compare, Manifests],
         objects::bundle,
@@ -125,12 +119,18 @@ async fn install(context: &Context) -> Result<ReleaseState, CaseError> {
 }
 
 /// Compares without correcting.
-async fn compare(context: &Context, state: &ReleaseState) -> Result<Vec<ObjectComparison>, CaseError> {
+pub(super) async fn compare(
+    context: &Context,
+    state: &ReleaseState,
+) -> Result<Vec<ObjectComparison>, CaseError> {
     run(context, context.comparison("web", state.revision)).await
 }
 
 /// Compares and corrects.
-async fn correct(context: &Context, state: &ReleaseState) -> Result<Vec<ObjectComparison>, CaseError> {
+pub(super) async fn correct(
+    context: &Context,
+    state: &ReleaseState,
+) -> Result<Vec<ObjectComparison>, CaseError> {
     run(context, CompareRequest { correct: true, ..context.comparison("web", state.revision) }).await
 }
 
@@ -157,7 +157,7 @@ fn of<'a>(
 }
 
 /// Checks the result for an object.
-fn expect(
+pub(super) fn expect(
     compared: &[ObjectComparison],
     (kind, name): (&str, &str),
     outcome: ComparisonOutcome,
@@ -173,7 +173,10 @@ fn expect(
 }
 
 /// Checks that all objects except one are in sync.
-fn others_in_sync(compared: &[ObjectComparison], (kind, name): (&str, &str)) -> Result<(), CaseError> {
+pub(super) fn others_in_sync(
+    compared: &[ObjectComparison],
+    (kind, name): (&str, &str),
+) -> Result<(), CaseError> {
     for one in compared {
         let object = one.object.clone().unwrap_or_default();
         ensure!(
@@ -192,12 +195,12 @@ async fn records(context: &Context) -> Result<Vec<(String, Option<String>)>, Cas
 }
 
 /// Returns the value of the ConfigMap `web`.
-async fn value(context: &Context) -> Result<String, CaseError> {
+pub(super) async fn value(context: &Context) -> Result<String, CaseError> {
     let data = context.get::<ConfigMap>("web").await?.data.unwrap_or_default();
     Ok(data.get("values").cloned().unwrap_or_default())
 }
 
-async fn change_value(context: &Context, text: &str) -> Result<(), CaseError> {
+pub(super) async fn change_value(context: &Context, text: &str) -> Result<(), CaseError> {
     context.patch::<ConfigMap>("web", &json!({"data": {"values": text}})).await
 }
 

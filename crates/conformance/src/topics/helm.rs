@@ -5,6 +5,7 @@ mod cancel;
 mod changeover;
 mod crash;
 mod crds;
+mod drift;
 mod hooks;
 mod marks;
 mod methods;
@@ -18,7 +19,7 @@ mod values;
 use crate::Case;
 
 /// The Helm topics.
-pub const TOPICS: [&[Case]; 14] = [
+pub const TOPICS: [&[Case]; 15] = [
     packages::CASES,
     values::CASES,
     agreement::CASES,
@@ -29,6 +30,7 @@ pub const TOPICS: [&[Case]; 14] = [
     methods::CASES,
     changeover::CASES,
     crds::CASES,
+    drift::CASES,
     crash::CASES,
     cancel::CASES,
     reach::CASES,

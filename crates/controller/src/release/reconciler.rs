@@ -157,13 +157,22 @@ where
         let checks =
             Checks { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
         let message_at = self.update_conditions(&desired, &decision, checks);
-        let recheck_at = [health.recheck_at, message_at, self.drift.at, self.test_retry_at()];
+        let held_check_at = self.held_check_at(&decision, &view);
+        let recheck_at = [health.recheck_at, message_at, self.drift.at, self.test_retry_at(), held_check_at];
         let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
         self.record_policy(&desired, &view).await?;
         written?;
         Ok(self.next(&desired, &decision, recheck_at))
+    }
+
+    /// Returns when to plan a comparison or optional tests again that a change of the placement holds: if it changes none of its
+    /// release objects, nothing else reports that it is applied.
+    fn held_check_at(&self, decision: &Plan, view: &View) -> Option<Timestamp> {
+        let is_due = self.drift.due.is_some() || self.test_need(view) == TestNeed::Optional;
+        let is_held = *decision == Plan::NoOp && !self.placement.is_applied && is_due;
+        self.now.checked_add(PLACEMENT_RETRY).ok().filter(|_| is_held)
     }
 
     /// Forgets the last failure if the operation is about a release that is up to date and ready without it.

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 const ONE: &str = "greeting: One\n# canary-of-hello\n";
 const LIMIT: Duration = Duration::from_mins(4);
 
-/// Registers a Cluster whose API server is that of a running plane: several Clusters share it.
+/// Registers a Cluster whose API server is that of a running plane: several Clusters share it. Its control plane object does not
+/// exist, because it could belong to one of them only.
 async fn register(world: &World, name: &str, plane: &Plane, tier: &str) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
@@ -35,7 +36,12 @@ async fn register(world: &World, name: &str, plane: &Plane, tier: &str) {
     let cluster = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
         "metadata": {"name": name, "namespace": world.namespace, "labels": {"rollout": "yes", "tier": tier}},
-        "spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": plane.port()}},
+        "spec": {
+            "controlPlaneEndpoint": {"host": "127.0.0.1", "port": plane.port()},
+            "controlPlaneRef": {
+                "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "SandboxControlPlane", "name": "elsewhere",
+            },
+        },
     });
     world.apply(&cluster).await;
     let status = json!({"status": {

@@ -36,7 +36,7 @@ async fn create_objects(world: &World) {
     let patch = Patch::Merge(json!({"status": status}));
     world.releases().patch_status("hello-blue", &PatchParams::default(), &patch).await.unwrap();
     let rollout = json!({
-        "state": "Stopped", "wave": "canary", "waveIndex": 1, "waves": 2, "total": 3, "updated": 1, "updating": 0,
+        "state": "Stopped", "wave": "first", "waveIndex": 1, "waves": 2, "total": 3, "updated": 1, "updating": 0,
         "failed": 1, "held": 1, "targets": ["a1-b2"], "message": "it has stopped after 1 of 1 failures",
     });
     let patch = Patch::Merge(json!({"status": {"observedGeneration": 1, "rollout": rollout}}));
@@ -53,7 +53,7 @@ async fn rollout_and_rollback_show_the_status_and_write_annotations() {
     create_objects(&world).await;
     let run = async |line: &str| run_ok(&world, &line.split(' ').collect::<Vec<_>>()).await;
     let text = run("rollout status hcp/hello").await;
-    for expected in ["Stopped", "canary (1/2)", "it has stopped after 1 of 1 failures"] {
+    for expected in ["Stopped", "first (1/2)", "it has stopped after 1 of 1 failures"] {
         assert!(text.contains(expected), "{text}");
     }
     let status: Value = serde_json::from_str(&run("rollout status hcp/hello --output json").await).unwrap();

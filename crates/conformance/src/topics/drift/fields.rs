@@ -1,8 +1,6 @@
 //! Which fields are compared, and that a correction keeps the others.
 
-use chandler_tool::generated::tool::{
-    ApplyMethod, CompareRequest, ComparisonOutcome, FieldConflicts, IgnoreRule,
-};
+use chandler_tool::generated::tool::{CompareRequest, ComparisonOutcome, FieldConflicts, IgnoreRule};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
@@ -156,21 +154,4 @@ pub async fn field_conflicts(context: &Context) -> Result<(), CaseError> {
         expect(&compared, ("ConfigMap", "web"), ComparisonOutcome::Drifted, &["/data/values"])?;
     }
     Ok(())
-}
-
-pub async fn client_side(context: &Context) -> Result<(), CaseError> {
-    let package = context.pack(&TestPackage::config()).await?;
-    let request = context.install("web", &package, json!({"size": 1}));
-    let request = request.with(|options| options.method = ApplyMethod::ClientSide.into());
-    let state = context.apply(request).await?;
-    let good = value(context).await?;
-    others_in_sync(&compare(context, &state).await?, ("", ""))?;
-    change_value(context, "changed by hand").await?;
-    let compared = correct(context, &state).await?;
-    expect(&compared, ("ConfigMap", "web"), ComparisonOutcome::Corrected, &["/data/values"])?;
-    ensure!(value(context).await? == good, "the object was not corrected");
-    others_in_sync(&compare(context, &state).await?, ("", ""))?;
-    // The next upgrade finds the object as the release has left it.
-    let request = context.upgrade("web", &package, json!({"size": 2}));
-    context.apply(request.with(|options| options.method = ApplyMethod::ClientSide.into())).await.map(drop)
 }
