@@ -103,7 +103,7 @@ pub const ROLLOUT_ANNOTATION: &str = "chandler.dev/rollout";
 pub const ROLLOUT_PAUSED_ANNOTATION: &str = "chandler.dev/rollout-paused";
 /// Annotation of a placement with the time (RFC 3339) at which a user has resumed its rollout. Earlier failures do not stop it
 /// any more. `chandler rollout resume` writes it.
-pub const ROLLOUT_RESUMED_ANNOTATION: &str = "chandler.dev/rollout-resume-at";
+pub const ROLLOUT_RESUME_AT_ANNOTATION: &str = "chandler.dev/rollout-resume-at";
 /// Annotation of a placement with the names of the Clusters, separated by commas, that its rollouts leave out.
 /// `chandler rollout skip` writes it.
 pub const ROLLOUT_SKIP_ANNOTATION: &str = "chandler.dev/rollout-skip";

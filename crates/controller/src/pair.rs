@@ -228,7 +228,7 @@ fn placement_context<P: PlacementKind>(
         throttle: placement::StatusThrottle::default(),
         compose,
         policies: pair.policies.clone(),
-        rollouts: placement::Rollouts::default(),
+        rollout_targets: placement::RolloutTargets::default(),
         newest_version,
         poll_interval: shared.poll_interval,
         events: shared.events.clone(),

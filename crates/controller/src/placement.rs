@@ -4,7 +4,7 @@ mod compose;
 mod pending;
 mod recent_writes;
 mod reconciler;
-mod rollouts;
+mod rollout_targets;
 mod status_throttle;
 mod unfinished;
 
@@ -22,7 +22,7 @@ pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease}
 pub use pending::ReconcileScope;
 pub use recent_writes::RecentWrites;
 pub use reconciler::WRITES;
-pub use rollouts::Rollouts;
+pub use rollout_targets::RolloutTargets;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;
 
@@ -49,7 +49,7 @@ pub struct PlacementContext<P: PlacementKind> {
     /// Composes the release objects.
     pub compose: Box<dyn Compose<P>>,
     pub policies: Policies,
-    pub rollouts: Rollouts<P>,
+    pub rollout_targets: RolloutTargets<P>,
     pub newest_version: NewestVersion,
     /// How often placements whose rollouts follow the newest version poll for it.
     pub poll_interval: Duration,

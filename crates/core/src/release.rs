@@ -11,6 +11,7 @@ mod operation;
 mod package_tests;
 mod plan;
 mod report;
+mod rollback_request;
 mod state;
 mod tool;
 
@@ -27,9 +28,10 @@ pub use operation::{ApplyKind, Operation, OperationKind};
 pub use package_tests::{PackageTest, TestNeed, TestReport, test_record};
 pub use plan::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, Plan,
-    RemoveFinalizer, Step, Wait, failure_key, plan,
+    RemoveFinalizer, RolledBackCause, Step, Wait, failure_key, impossible_rollback, plan,
 };
 pub(crate) use report::unhealthy_object;
 pub use report::{ANOTHER_NAME, Checks, Progress, Report, keep_health_message, report};
+pub use rollback_request::{RequestedRollback, RollbackOrigin, RollbackRequest};
 pub use state::State;
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};

@@ -3,24 +3,24 @@
 //!
 //! A placement composes the release object of each cluster as always. If its policy has a rollout, [`change_kind`] says which of
 //! the changed objects are written at once, and [`plan`] which of the others may be written now. Everything is derived from the
-//! release objects: their spec, their status, and the [`Mark`] that the placement leaves on them.
+//! release objects: their spec, their status, and the [`RolloutRecord`] that the placement leaves on them.
 
 mod change;
-mod mark;
 mod member;
 mod plan;
+mod record;
 mod report;
 mod requests;
 mod running;
 mod settings;
 
 pub use self::{
-    change::{ChangeKind, change_kind, next_mark},
-    mark::{Mark, Target, shared_digest, target_of},
-    member::{Member, MemberState, member_state},
-    plan::{HoldReason, RolloutPlan, plan},
+    change::{ChangeKind, change_kind, next_record},
+    member::{Member, MemberState, TargetState, member_state, observed_record},
+    plan::{RolloutPlan, plan},
+    record::{RolloutRecord, RolloutTarget, shared_digest, target_of},
     report::condition,
-    requests::{Requests, aborted_revision, requested_rollback},
+    requests::{RolloutRequests, aborted_revision},
     running::running_targets,
-    settings::{Settings, SettingsError},
+    settings::{RolloutSettings, RolloutSettingsError},
 };

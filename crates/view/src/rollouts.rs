@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chandler_api::{
     extensions::{
-        ROLLBACK_ANNOTATION, ROLLOUT_ABORT_ANNOTATION, ROLLOUT_PAUSED_ANNOTATION, ROLLOUT_RESUMED_ANNOTATION,
+        ROLLBACK_ANNOTATION, ROLLOUT_ABORT_ANNOTATION, ROLLOUT_PAUSED_ANNOTATION, ROLLOUT_RESUME_AT_ANNOTATION,
         ROLLOUT_SKIP_ANNOTATION,
     },
     status::{RolloutState, RolloutStatus},
@@ -63,7 +63,7 @@ pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Change {
     let patch = patch(&[
         (ROLLOUT_PAUSED_ANNOTATION, Value::Null),
         (ROLLOUT_ABORT_ANNOTATION, Value::Null),
-        (ROLLOUT_RESUMED_ANNOTATION, json!(resumed_at.to_string())),
+        (ROLLOUT_RESUME_AT_ANNOTATION, json!(resumed_at.to_string())),
     ]);
     change(placement, Some(patch))
 }

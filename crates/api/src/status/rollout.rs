@@ -34,7 +34,7 @@ pub struct RolloutStatus {
     pub failed: u32,
     /// Number of clusters whose release waits for its turn.
     #[serde(default)]
-    pub held: u32,
+    pub waiting: u32,
     /// Number of clusters that are unreachable or paused.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unavailable: u32,

@@ -96,7 +96,7 @@ impl FolderPackages {
         instance: &ExtensionInstance,
         clusters: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-        running: Option<&AddonRelease>,
+        package_of: Option<&AddonRelease>,
         drafts: &mut ClusterMap<Draft>,
     ) -> Result<ClusterMap<ComposeError>, ReconcileError> {
         let mut failed = self.set_paths(instance, clusters, drafts).await?;
@@ -112,7 +112,7 @@ impl FolderPackages {
             if failed.contains_key(key) {
                 continue;
             }
-            if let Some(pinned) = pinned_by(running, source) {
+            if let Some(pinned) = pinned_by(package_of, source) {
                 draft.layers.pinned = Some(pinned.clone());
                 draft.content.pinned = Some(pinned);
                 continue;

@@ -91,7 +91,7 @@ impl InstanceReleases {
         let (mut composed, mut drafts) = (BTreeMap::new(), BTreeMap::new());
         for (done, (key, cluster)) in clusters.iter().enumerate() {
             take_turns(done).await;
-            match self.draft(instance, key, cluster, mode.running).await {
+            match self.draft(instance, key, cluster, mode.package_of).await {
                 Ok(Some(draft)) => {
                     drafts.insert(key.clone(), draft);
                 }
@@ -103,7 +103,7 @@ impl InstanceReleases {
         }
         let failed = self.set_folders(&mut drafts).await;
         composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
-        let failed = self.folders.pin(instance, clusters, existing, mode.running, &mut drafts).await?;
+        let failed = self.folders.pin(instance, clusters, existing, mode.package_of, &mut drafts).await?;
         composed.extend(failed.into_iter().map(|(key, error)| (key, Err(error))));
         let layers = drafts.iter().filter_map(|(key, draft)| {
             Some((key.clone(), (clusters.get(key)?.clone(), draft.layers.clone())))
@@ -112,12 +112,13 @@ impl InstanceReleases {
         for (key, draft) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
             let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
-                Ok(ComposedValues { values, values_secret, parameters, is_unwritten }) => {
+                Ok(ComposedValues { values, values_secret, parameters, defaults, is_unwritten }) => {
                     let content = ReleaseContent { values, values_secret, ..draft.content };
                     let content = self.folders.build(instance, &key, content, there).await;
                     content.map(|content| ComposedRelease {
                         object: addon_release(instance, &key, content, there),
                         parameters,
+                        defaults,
                         kubernetes: draft.kubernetes,
                         has_unwritten_values: is_unwritten,
                     })
@@ -167,7 +168,7 @@ impl InstanceReleases {
         instance: &ExtensionInstance,
         cluster_key: &ClusterKey,
         cluster: &DynamicObject,
-        running: Option<&AddonRelease>,
+        package_of: Option<&AddonRelease>,
     ) -> Result<Option<Draft>, ComposeError> {
         let Some(reference) = &instance.spec.extension else {
             let source = instance.spec.source.clone().unwrap_or_default();
@@ -181,13 +182,13 @@ impl InstanceReleases {
         };
         let extension = self.key(reference, cluster_key).to_string();
         let registered = match self.registered(reference, cluster_key).await {
-            Ok(None) if reference.catalog.is_some() => return Ok(None),
+            Ok(None) if reference.catalog.is_some() => return Err(ComposeError::Pending),
             Ok(registered) => registered,
             Err(failure) => return Err(failure.into()),
         };
         let resolved = match self.resolver.resolve(cluster_key, cluster).await {
             Ok(resolved) => resolved,
-            Err(ResolveError::Pending) => return Ok(None),
+            Err(ResolveError::Pending) => return Err(ComposeError::Pending),
             Err(ResolveError::UnknownKubernetes(why)) => return Err(why.into()),
         };
         let Some(chosen) = resolved.resolution.chosen.get(&extension) else {
@@ -196,9 +197,9 @@ impl InstanceReleases {
             return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(registered) = registered else { return Ok(None) };
-        let running = running.filter(|running| running.spec.extension.as_ref() == Some(&extension));
-        let running = running.and_then(|running| VersionName::parse(running.spec.version.as_deref()?));
-        let chosen_version = running.as_ref().unwrap_or(&chosen.version);
+        let donor = package_of.filter(|donor| donor.spec.extension.as_ref() == Some(&extension));
+        let donated = donor.and_then(|donor| VersionName::parse(donor.spec.version.as_deref()?));
+        let chosen_version = donated.as_ref().unwrap_or(&chosen.version);
         let Some(version) = registered.version(chosen_version) else { return Ok(None) };
         let source = self.scoped_source(cluster_key, &registered, &version.source);
         let content = ReleaseContent {

@@ -38,8 +38,10 @@ type ValuesResult = Result<ComposedValues, ComposeError>;
 pub struct ComposedValues {
     pub values: Option<String>,
     pub values_secret: Option<ValuesSecret>,
-    /// Digest of the layers that do not depend on the cluster and are not part of the instance.
+    /// Digest of the layers that do not depend on the cluster and are part of neither the instance nor the version.
     pub parameters: String,
+    /// Digest of the defaults of the version. Empty if there are none.
+    pub defaults: String,
     /// Whether the Secret has other values, because the release object may have to wait for these.
     pub is_unwritten: bool,
 }
@@ -59,6 +61,18 @@ impl Layers {
     fn is_package_of(&self, release: &AddonRelease) -> bool {
         release.spec.source == self.source && release.spec.pinned == self.pinned
     }
+}
+
+/// Where values are stored.
+#[derive(Clone, Copy)]
+enum Storage {
+    /// In the release object.
+    Inline,
+    /// In a Secret, because one of their sources may be secret.
+    Secret {
+        /// Whether a Secret with other values may be replaced.
+        may_replace: bool,
+    },
 }
 
 /// Composes values.
@@ -104,13 +118,14 @@ impl Values {
             let values = match values {
                 Ok(values) => {
                     let current = current.map(AsRef::as_ref);
-                    let parameters = shared_parameters(&layers, &read);
-                    let secret = read.secret.then_some(write);
-                    let stored = self.store(instance, &key, values, secret, &layers, current).await;
+                    let (parameters, defaults) = (digest_of(&read.layers), defaults_digest(&layers));
+                    let storage =
+                        if read.secret { Storage::Secret { may_replace: write } } else { Storage::Inline };
+                    let stored = self.store(instance, &key, values, storage, &layers, current).await;
                     stored.map(|(values, values_secret)| {
                         let is_other = |current: &AddonRelease| current.spec.values_secret != values_secret;
                         let is_unwritten = !write && values_secret.is_some() && current.is_some_and(is_other);
-                        ComposedValues { values, values_secret, parameters, is_unwritten }
+                        ComposedValues { values, values_secret, parameters, defaults, is_unwritten }
                     })
                 }
                 Err(error) => Err(error),
@@ -139,25 +154,24 @@ impl Values {
         problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
 
-    /// Stores values in a Secret if one of their sources may be secret. `secret` says then whether a Secret with other values may be
-    /// replaced.
+    /// Stores values.
     async fn store(
         &self,
         instance: &ExtensionInstance,
         cluster: &ClusterKey,
         values: Rendered,
-        secret: Option<bool>,
+        storage: Storage,
         layers: &Layers,
         existing: Option<&AddonRelease>,
     ) -> Result<(Option<String>, Option<ValuesSecret>), ComposeError> {
-        let Some(may_write) = secret else {
+        let Storage::Secret { may_replace } = storage else {
             return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
         };
         let name = format!("{}-values", addon_release_name(instance, &cluster.name));
         let reference = ValuesSecret { name, digest: values.digest.to_string() };
         let is_other =
             existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
-        if (may_write || !is_other)
+        if (may_replace || !is_other)
             && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref())
         {
             self.write(instance, &reference.name, &values).await?;
@@ -184,10 +198,12 @@ impl Values {
     }
 }
 
-/// Returns the digest of the parameters that clusters share and that are not part of the instance.
-fn shared_parameters(layers: &Layers, read: &Read) -> String {
-    let shared = serde_json::to_string(&(&layers.defaults, &read.layers)).unwrap_or_default();
-    Digest::of(shared).to_string()
+fn digest_of(parameters: &impl serde::Serialize) -> String {
+    Digest::of(serde_json::to_string(parameters).unwrap_or_default()).to_string()
+}
+
+fn defaults_digest(layers: &Layers) -> String {
+    if layers.defaults.is_empty() { String::new() } else { digest_of(&layers.defaults) }
 }
 
 /// Merges the layers of a cluster and validates them against the schema of the version.

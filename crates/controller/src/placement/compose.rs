@@ -15,7 +15,7 @@ use kube::api::DynamicObject;
 use crate::{ReconcileError, extension::UnknownKubernetes, references::ReferenceError};
 
 /// The release object of each cluster, or why there is none. The existing release objects of clusters with an error and
-/// of omitted clusters are left unchanged.
+/// of omitted clusters, which have to wait for something else, are left unchanged.
 pub type Composed<R> = ClusterMap<Result<ComposedRelease<R>, ComposeError>>;
 
 /// A release object, and what rollouts have to know about it.
@@ -24,6 +24,8 @@ pub struct ComposedRelease<R> {
     pub object: R,
     /// Digest of the parameters that the placement shares between clusters, but that are not part of its spec.
     pub parameters: String,
+    /// Digest of the default parameters of the package's version. Empty if there are none.
+    pub defaults: String,
     /// The Kubernetes version of the cluster, if the version of the package was chosen for it.
     pub kubernetes: Option<String>,
     /// Whether the Secret with its values has to be written first: see [`ComposeMode::write_values`].
@@ -32,7 +34,8 @@ pub struct ComposedRelease<R> {
 
 impl<R> From<R> for ComposedRelease<R> {
     fn from(object: R) -> Self {
-        Self { object, parameters: String::new(), kubernetes: None, has_unwritten_values: false }
+        let (parameters, defaults) = (String::new(), String::new());
+        Self { object, parameters, defaults, kubernetes: None, has_unwritten_values: false }
     }
 }
 
@@ -40,7 +43,7 @@ impl<R> From<R> for ComposedRelease<R> {
 #[derive(Debug)]
 pub struct ComposeMode<'a, R> {
     /// A release object with the package to use, instead of the newest one.
-    pub running: Option<&'a R>,
+    pub package_of: Option<&'a R>,
     /// Whether Secrets with values are written although the existing release object refers to other values. If not, the object
     /// may wait.
     pub write_values: bool,
@@ -73,6 +76,9 @@ pub enum ComposeError {
     KubernetesVersions(#[from] KubernetesVersionsError),
     #[error(transparent)]
     NoKubernetesVersion(#[from] NoVersion),
+    /// What the release object depends on is not known yet. An event reports when it is. This is no failure.
+    #[error("the version is not resolved yet")]
+    Pending,
     /// No version satisfies the request, and why.
     #[error("{0}")]
     NoVersion(String),

@@ -2,7 +2,11 @@
 
 mod rollout;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION},
@@ -49,6 +53,22 @@ pub const WRITES: usize = 16;
 
 /// Release objects of a kind of placements.
 type Releases<P> = Vec<Arc<<P as PlacementKind>::Release>>;
+
+/// The composed release objects of some clusters.
+struct Composition<P: PlacementKind> {
+    /// `None` means that the existing object is left unchanged.
+    objects: ClusterMap<Option<ComposedRelease<P::Release>>>,
+    /// Why objects cannot be composed.
+    failing: ClusterMap<ComposeError>,
+    /// Clusters of which something is not known yet.
+    pending: BTreeSet<ClusterKey>,
+}
+
+impl<P: PlacementKind> Default for Composition<P> {
+    fn default() -> Self {
+        Self { objects: ClusterMap::new(), failing: ClusterMap::new(), pending: BTreeSet::new() }
+    }
+}
 
 pub struct Reconciler<P: PlacementKind> {
     pub object: Arc<P>,
@@ -104,10 +124,10 @@ where
         };
         let selected = self.selected(&selection, scope);
         let rollout = self.rollout_mode();
-        let compose = ComposeMode { running: None, write_values: matches!(rollout, RolloutMode::Off) };
-        let (desired, mut failing) = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
-        let to_write = self.roll_out(reference, &selection, scope, &rollout, desired, existing).await?;
-        failing.extend(to_write.failing);
+        let compose = ComposeMode { package_of: None, write_values: matches!(rollout, RolloutMode::Off) };
+        let composition = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
+        let to_write = self.roll_out(reference, &selection, scope, &rollout, composition, existing).await?;
+        let failing = to_write.failing;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let transient: Vec<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
@@ -201,15 +221,13 @@ where
         clusters
     }
 
-    /// Returns the desired release object of each cluster, and the clusters whose object cannot be composed. `None`
-    /// means that the existing object is left unchanged.
+    /// Composes the desired release object of each cluster.
     async fn desired(
         &self,
         selected: &ClusterMap<Arc<DynamicObject>>,
         existing: &ClusterMap<Arc<P::Release>>,
         mode: &ComposeMode<'_, P::Release>,
-    ) -> Result<(ClusterMap<Option<ComposedRelease<P::Release>>>, ClusterMap<ComposeError>), ReconcileError>
-    {
+    ) -> Result<Composition<P>, ReconcileError> {
         let active = selected.iter().filter(|(_, cluster)| !clusters::is_paused_or_deleting(cluster));
         let active: ClusterMap<_> = active.map(|(key, cluster)| (key.clone(), cluster.clone())).collect();
         let mut composed = if active.is_empty() {
@@ -217,18 +235,23 @@ where
         } else {
             self.context.compose.compose(&self.object, &active, existing, mode).await?
         };
-        let (mut desired, mut failing) = (BTreeMap::new(), BTreeMap::new());
+        let mut composition = Composition::<P>::default();
         for key in selected.keys() {
             let object = match composed.remove(key) {
-                Some(Err(error)) => {
-                    failing.insert(key.clone(), error);
+                Some(Ok(object)) => Some(object),
+                Some(Err(ComposeError::Pending)) => {
+                    composition.pending.insert(key.clone());
                     None
                 }
-                composed => composed.and_then(Result::ok),
+                Some(Err(error)) => {
+                    composition.failing.insert(key.clone(), error);
+                    None
+                }
+                None => None,
             };
-            desired.insert(key.clone(), object);
+            composition.objects.insert(key.clone(), object);
         }
-        Ok((desired, failing))
+        Ok(composition)
     }
 
     /// Removes the deletions of releases that others depend on. Returns the other changes and those releases.
@@ -444,7 +467,7 @@ where
             self.context.queue.pending.forget(reference);
             self.context.written.forget(reference);
             self.context.throttle.forget(reference);
-            self.context.rollouts.forget(reference);
+            self.context.rollout_targets.forget(reference);
             self.context.compose.forget(&self.object);
             status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
             return Ok(Action::await_change());

@@ -258,7 +258,8 @@ impl<R: ReleaseKind> Work<R> {
     fn is_still_requested(&self, object: &R, placement: &PlacementState) -> bool {
         let Operation::Rollback { inputs } = &self.start.operation else { return false };
         let restored = self.start.restored.as_ref().map(|restored| restored.revision);
-        restored.is_some() && placement.requested_rollback(object, &inputs.digest) == restored
+        let requested = placement.requested_rollback(object, &inputs.digest);
+        restored.is_some() && requested.map(|requested| requested.revision) == restored
     }
 
     /// Reads what is applied. Returns `None` if the operation applies nothing.

@@ -4,8 +4,7 @@ use chandler_api::extensions::{OnClusterDelete, OnFailure, OnUnselect};
 use chandler_core::{
     digest::InputDigest,
     policy::{PolicyState, ReleasePolicy, is_marked_unselected, is_suspended},
-    release::{Desired, ReleaseKind, retry_requested_at},
-    rollout::requested_rollback,
+    release::{Desired, ReleaseKind, RequestedRollback, RollbackRequest, retry_requested_at},
 };
 use jiff::Timestamp;
 
@@ -24,7 +23,7 @@ pub struct PlacementState {
     pub policy: PolicyState,
     /// What the policy says about the deletion of the Cluster, or what it has said last if it is not known.
     pub on_cluster_delete: Option<OnClusterDelete>,
-    /// The revision that was deployed before a rollout that was aborted has moved the release.
+    /// The revision that was deployed before a rollout that was aborted has updated the release.
     pub aborted_from: Option<u32>,
 }
 
@@ -76,9 +75,13 @@ impl PlacementState {
     }
 
     /// Returns the revision that a user wants to restore instead of these inputs, or that was deployed before an aborted rollout.
-    pub fn requested_rollback<R: ReleaseKind>(&self, release: &R, inputs: &InputDigest) -> Option<u32> {
-        let requested = requested_rollback(release).filter(|(_, of)| of == inputs);
-        requested.map(|(revision, _)| revision).or(self.aborted_from)
+    pub fn requested_rollback<R: ReleaseKind>(
+        &self,
+        release: &R,
+        inputs: &InputDigest,
+    ) -> Option<RequestedRollback> {
+        let of_rollout = || self.aborted_from.map(RequestedRollback::of_aborted_rollout);
+        RollbackRequest::current(release, inputs).or_else(of_rollout)
     }
 
     /// Returns whether this is still what happens after the last retry, which has failed at `failed_at`: the policy still has this

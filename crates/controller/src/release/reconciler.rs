@@ -21,8 +21,8 @@ use chandler_core::{
     poll::Poll,
     release::{
         Checks, Collision, Desired, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
-        ReleaseKind, TestNeed, Wait, check_same_tool, failure_key, history, past_failure, plan,
-        retry_requested_at,
+        ReleaseKind, TestNeed, Wait, check_same_tool, failure_key, history, impossible_rollback,
+        past_failure, plan, retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -162,7 +162,7 @@ where
         let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
-        self.record_policy(&desired, &view).await?;
+        self.sync_annotations(&desired, &view).await?;
         written?;
         Ok(self.next(&desired, &decision, recheck_at))
     }
@@ -233,8 +233,8 @@ where
         let requested_rollback = inputs
             .as_ref()
             .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
-        self.rollback_to = match requested_rollback {
-            Some(revision) => Self::requested_target(desired, view, revision),
+        self.rollback_to = match &requested_rollback {
+            Some(request) => Self::requested_target(desired, view, request.revision),
             None => Self::rollback_target(desired, view, seen, inputs.as_ref()),
         };
         self.drift = self.plan_drift(desired, view);
@@ -273,14 +273,20 @@ where
             described: self.status.inventory_revision,
             differs: self.differs(inputs.as_ref()),
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
-            requested_rollback,
+            requested_rollback: requested_rollback.as_ref(),
             compare: self.drift.due.is_some(),
             tests: self.test_need(view),
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),
             now: self.now,
         };
-        plan(&observed, self.object.meta().generation)
+        let impossible = impossible_rollback(&observed);
+        let plan = plan(&observed, self.object.meta().generation);
+        if impossible != self.state.impossible_rollback {
+            self.state.impossible_rollback = impossible;
+            self.publish_impossible_rollback(desired);
+        }
+        plan
     }
 
     /// Returns the revision that was read and differs from these inputs.

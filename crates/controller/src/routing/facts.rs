@@ -14,7 +14,7 @@ use chandler_core::{
     placement::{PlacementKind, Selection, visible_to_templates},
     policy::is_suspended,
     release::{ReleaseKind as _, replaces_unsafe_crds},
-    rollout::Requests,
+    rollout::RolloutRequests,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject};
@@ -86,7 +86,7 @@ impl Placement {
             suspended: is_suspended(placement),
             deleting: placement.meta().deletion_timestamp.is_some(),
             replaces_unsafe_crds: replaces_unsafe_crds(placement),
-            aborted: Requests::of(placement).aborted,
+            aborted: RolloutRequests::of(placement).aborted,
             policy: placement.policy(),
             selection: placement.selection().ok(),
             follows_extensions: placement.follows_extensions(),

@@ -112,8 +112,10 @@ fn specs(summary: &PlacementSummary, vocabulary: PlacementVocabulary) -> NewCond
     } else if summary.reinstalling > 0 {
         let message = format!("being removed from {} clusters, to be installed again", summary.reinstalling);
         (Status::False, PlacementReason::Reinstalling, message)
-    } else if let Some(held) = summary.rollout.as_ref().map(|rollout| rollout.held).filter(|held| *held > 0) {
-        (Status::False, PlacementReason::Updating, format!("{held} clusters wait for the rollout"))
+    } else if let Some(waiting) =
+        summary.rollout.as_ref().map(|rollout| rollout.waiting).filter(|waiting| *waiting > 0)
+    {
+        (Status::False, PlacementReason::Updating, format!("{waiting} clusters wait for the rollout"))
     } else if summary.updating > 0 {
         (Status::False, PlacementReason::Updating, format!("updating on {} clusters", summary.updating))
     } else {
@@ -244,12 +246,12 @@ mod tests {
 
     #[test]
     fn a_rollout_that_has_not_ended_makes_a_placement_unready() {
-        let rollout = |state, held| PlacementSummary {
+        let rollout = |state, waiting| PlacementSummary {
             selected: 2,
             ready: 2,
             rollout: Some(RolloutStatus {
                 state,
-                held,
+                waiting,
                 message: "1 of 2".to_owned(),
                 ..RolloutStatus::default()
             }),

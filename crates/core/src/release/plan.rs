@@ -3,7 +3,7 @@
 mod checks;
 mod observed;
 mod remediation;
-mod requested;
+mod requested_rollback;
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 pub use self::observed::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, failure_key,
 };
+pub use self::requested_rollback::impossible_rollback;
 use self::{
     checks::{plan_checks, plan_during_check},
     remediation::Attempts,
@@ -52,6 +53,19 @@ pub enum Plan {
     RemoveFinalizer(RemoveFinalizer),
 }
 
+/// Why a release was rolled back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RolledBackCause {
+    /// The last retry has failed.
+    Failed(Failure),
+    /// The inputs have failed, but the status that says why was lost.
+    FailedBefore,
+    /// A user has asked for it.
+    Requested,
+    /// The rollout that has updated the release was aborted.
+    RolloutAborted,
+}
+
 /// Why a release has to wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -66,10 +80,9 @@ pub enum Wait {
     Exhausted {
         failure: Failure,
     },
-    /// The last retry has failed, and the release was rolled back.
+    /// An earlier revision was restored.
     RolledBack {
-        /// Why, if it is known.
-        failure: Option<Failure>,
+        cause: RolledBackCause,
     },
     /// The placement has a spec that the object does not reflect yet.
     PlacementChanging,
@@ -260,7 +273,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         }
         InputState::Resolved(inputs) => inputs,
     };
-    if let Some(plan) = newest.and_then(|newest| requested::plan(observed, generation, inputs, newest)) {
+    if let Some(plan) =
+        newest.and_then(|newest| requested_rollback::plan(observed, generation, inputs, newest))
+    {
         return plan;
     }
     let attempts = Attempts::new(observed, generation, inputs);

@@ -4,7 +4,7 @@ use chandler_api::reasons::ReleaseReason;
 use jiff::Timestamp;
 use kube_core::Resource as _;
 
-use super::{Mark, Target};
+use super::{RolloutRecord, RolloutTarget};
 use crate::{
     inventory::ReleaseStatus,
     placement::PlacementKind,
@@ -22,18 +22,18 @@ pub enum ChangeKind {
     /// It has the desired spec already.
     Unchanged,
     /// Only the data of its own Cluster has changed.
-    Own,
+    ClusterOnly,
     /// Another version is needed for the Kubernetes version of its cluster.
-    LockStep,
+    KubernetesUpgrade,
     /// Something has changed that the clusters of the placement share. Only these changes are rolled out.
     Shared,
 }
 
-/// Returns how the release object of a cluster changes. `desired` has no mark yet.
+/// Returns how the release object of a cluster changes. `desired` has no record yet.
 pub fn change_kind<P: PlacementKind>(
     existing: Option<&P::Release>,
     desired: &P::Release,
-    target: &Target,
+    target: &RolloutTarget,
 ) -> ChangeKind {
     let Some(existing) = existing.filter(|existing| existing.meta().deletion_timestamp.is_none()) else {
         return ChangeKind::FirstInstall;
@@ -44,20 +44,21 @@ pub fn change_kind<P: PlacementKind>(
     if was_never_installed(existing) {
         return ChangeKind::FirstInstall;
     }
-    let Some(mark) = Mark::of(existing) else {
+    let Some(record) = RolloutRecord::of(existing) else {
         // The object has been written without a rollout. If it was to follow the newest version, it is pinned to it now.
         let is_pinned = existing.follows_newest_version() && has_package_of(existing, desired);
         return if is_pinned { ChangeKind::Unchanged } else { ChangeKind::Shared };
     };
     let same_package = existing.package_key() == target.package;
-    let same_spec = mark.spec == target.spec && P::same_identity(existing, desired);
-    let upgraded = mark.kubernetes.as_ref().zip(target.kubernetes.as_ref()).is_some_and(|(a, b)| a != b);
+    let same_spec = record.spec == target.spec && P::same_identity(existing, desired);
+    let same_defaults = record.defaults == target.defaults;
+    let upgraded = record.kubernetes.as_ref().zip(target.kubernetes.as_ref()).is_some_and(|(a, b)| a != b);
     // A step of an upgrade may need another version later than it begins.
     let is_upgrading = same_spec && target.kubernetes.as_ref().is_some_and(|minors| minors.contains(UPGRADE));
-    if same_spec && (same_package || desired.has_other_folder_of_cluster(existing)) {
-        ChangeKind::Own
+    if same_spec && same_defaults && (same_package || desired.has_other_folder_of_cluster(existing)) {
+        ChangeKind::ClusterOnly
     } else if (upgraded || is_upgrading) && !same_package {
-        ChangeKind::LockStep
+        ChangeKind::KubernetesUpgrade
     } else {
         ChangeKind::Shared
     }
@@ -90,21 +91,33 @@ fn was_never_installed<R: ReleaseKind>(release: &R) -> bool {
     is_known && State::of(release) != State::Unreachable
 }
 
-/// Returns the mark of a release object that gets the desired spec now.
-pub fn next_mark<R: ReleaseKind>(
+/// Returns the record of a release object that gets the desired spec now.
+pub fn next_record<R: ReleaseKind>(
     kind: ChangeKind,
     existing: Option<&R>,
-    target: &Target,
+    target: &RolloutTarget,
     now: Timestamp,
-) -> Mark {
-    let (spec, kubernetes) = (target.spec.clone(), target.kubernetes.clone());
-    let new = |from| Mark { spec: spec.clone(), at: now, from, kubernetes: kubernetes.clone() };
-    match (kind, existing.and_then(Mark::of)) {
-        (ChangeKind::Unchanged | ChangeKind::Own, Some(old)) => Mark { spec, kubernetes, ..old },
-        (ChangeKind::Shared, _) => new(existing.and_then(deployed_revision)),
-        (ChangeKind::FirstInstall | ChangeKind::LockStep | ChangeKind::Unchanged | ChangeKind::Own, _) => {
-            new(None)
+) -> RolloutRecord {
+    let RolloutTarget { spec, defaults, kubernetes, .. } = target.clone();
+    let old = existing.and_then(RolloutRecord::of);
+    match (kind, old) {
+        (ChangeKind::Unchanged | ChangeKind::ClusterOnly, Some(old)) => {
+            RolloutRecord { spec, defaults, kubernetes, ..old }
         }
+        (ChangeKind::Shared, old) => {
+            // An update that has never succeeded is replaced.
+            let earlier = old.filter(|old| old.ready.is_none()).and_then(|old| old.from);
+            let from = existing.and_then(deployed_revision).or(earlier).unwrap_or(0);
+            RolloutRecord {
+                spec,
+                defaults,
+                kubernetes,
+                at: now,
+                from: Some(from),
+                ..RolloutRecord::default()
+            }
+        }
+        _ => RolloutRecord { spec, defaults, kubernetes, at: now, ..RolloutRecord::default() },
     }
 }
 
@@ -146,32 +159,35 @@ mod tests {
         .unwrap()
     }
 
-    fn marked(spec: &Value, mark: &str, kubernetes: &str) -> AddonRelease {
+    fn with_record(spec: &Value, record: &str, kubernetes: &str) -> AddonRelease {
         let mut release = release(spec, "Ready", Some(3));
-        let mark = Mark {
-            spec: mark.to_owned(),
+        let record = RolloutRecord {
+            spec: record.to_owned(),
             at: BEFORE.parse().unwrap(),
             from: Some(2),
             kubernetes: Some(kubernetes.to_owned()),
+            failed: Some(BEFORE.parse().unwrap()),
+            ..RolloutRecord::default()
         };
-        mark.set(&mut release);
+        record.set(&mut release);
         release
     }
 
-    fn kind(existing: Option<&AddonRelease>, desired: &Value, spec: &str) -> (ChangeKind, Mark) {
+    fn kind(existing: Option<&AddonRelease>, desired: &Value, spec: &str) -> (ChangeKind, RolloutRecord) {
         let desired = release(desired, "Ready", None);
-        let target = Target {
+        let target = RolloutTarget {
             spec: spec.to_owned(),
             package: desired.package_key(),
             kubernetes: Some("1.35".to_owned()),
+            ..RolloutTarget::default()
         };
         let kind = change_kind::<ExtensionInstance>(existing, &desired, &target);
-        (kind, next_mark(kind, existing, &target, "2026-02-02T00:00:00Z".parse().unwrap()))
+        (kind, next_record(kind, existing, &target, "2026-02-02T00:00:00Z".parse().unwrap()))
     }
 
     #[test]
     fn only_what_clusters_share_is_rolled_out() {
-        use ChangeKind::{FirstInstall, LockStep, Own, Shared, Unchanged};
+        use ChangeKind::{ClusterOnly, FirstInstall, KubernetesUpgrade, Shared, Unchanged};
         let none = json!({});
         let values = json!({"values": "a: 2"});
         let newer = json!({"version": "2.0.0"});
@@ -188,19 +204,40 @@ mod tests {
         let rows = [
             ("a new cluster", None, &none, "s1", FirstInstall, None),
             ("nothing is installed yet", Some(&waiting), &values, "s1", FirstInstall, None),
-            ("that is not known", Some(&unreachable), &values, "s1", Shared, None),
-            ("no mark, same spec", Some(&ready), &none, "s1", Unchanged, None),
-            ("no mark, another spec", Some(&ready), &values, "s1", Shared, Some(3)),
-            ("nothing", Some(&marked(&none, "s1", "1.35")), &none, "s1", Unchanged, Some(2)),
-            ("no effect", Some(&marked(&none, "s0", "1.35")), &none, "s1", Unchanged, Some(2)),
-            ("a label of the Cluster", Some(&marked(&none, "s1", "1.35")), &values, "s1", Own, Some(2)),
-            ("the spec", Some(&marked(&none, "s0", "1.35")), &values, "s1", Shared, Some(3)),
-            ("a newer version", Some(&marked(&none, "s1", "1.35")), &newer, "s1", Shared, Some(3)),
-            ("an upgrade of Kubernetes", Some(&marked(&none, "s1", "1.34")), &newer, "s1", LockStep, None),
-            ("that needs no version", Some(&marked(&none, "s0", "1.34")), &values, "s1", Shared, Some(3)),
+            ("that is not known", Some(&unreachable), &values, "s1", Shared, Some(0)),
+            ("no record, same spec", Some(&ready), &none, "s1", Unchanged, None),
+            ("no record, another spec", Some(&ready), &values, "s1", Shared, Some(3)),
+            ("nothing", Some(&with_record(&none, "s1", "1.35")), &none, "s1", Unchanged, Some(2)),
+            ("no effect", Some(&with_record(&none, "s0", "1.35")), &none, "s1", Unchanged, Some(2)),
+            (
+                "a label of the Cluster",
+                Some(&with_record(&none, "s1", "1.35")),
+                &values,
+                "s1",
+                ClusterOnly,
+                Some(2),
+            ),
+            ("the spec", Some(&with_record(&none, "s0", "1.35")), &values, "s1", Shared, Some(3)),
+            ("a newer version", Some(&with_record(&none, "s1", "1.35")), &newer, "s1", Shared, Some(3)),
+            (
+                "an upgrade of Kubernetes",
+                Some(&with_record(&none, "s1", "1.34")),
+                &newer,
+                "s1",
+                KubernetesUpgrade,
+                None,
+            ),
+            (
+                "that needs no version",
+                Some(&with_record(&none, "s0", "1.34")),
+                &values,
+                "s1",
+                Shared,
+                Some(3),
+            ),
             (
                 "a revision of the Source",
-                Some(&marked(&folder("a", "c1"), "s1", "1.35")),
+                Some(&with_record(&folder("a", "c1"), "s1", "1.35")),
                 &folder("a", "c2"),
                 "s1",
                 Shared,
@@ -208,15 +245,15 @@ mod tests {
             ),
             (
                 "a label that is part of the path",
-                Some(&marked(&folder("a", "c1"), "s1", "1.35")),
+                Some(&with_record(&folder("a", "c1"), "s1", "1.35")),
                 &folder("b", "c2"),
                 "s1",
-                Own,
+                ClusterOnly,
                 Some(2),
             ),
             (
                 "the name of the release",
-                Some(&marked(&none, "s0", "1.35")),
+                Some(&with_record(&none, "s0", "1.35")),
                 &json!({"release": {"name": "other", "namespace": "web"}}),
                 "s1",
                 Shared,
@@ -224,23 +261,62 @@ mod tests {
             ),
         ];
         for (what, existing, desired, spec, expected, from) in rows {
-            let (kind, mark) = kind(existing, desired, spec);
-            assert_eq!((kind, mark.from), (expected, from), "{what}");
-            assert_eq!((&*mark.spec, mark.kubernetes.as_deref()), (spec, Some("1.35")), "{what}");
+            let (kind, record) = kind(existing, desired, spec);
+            assert_eq!((kind, record.from), (expected, from), "{what}");
+            let is_kept = matches!(kind, Unchanged | ClusterOnly) && from.is_some();
+            assert_eq!(record.failed.is_some(), is_kept, "{what}: an update forgets failures");
+            assert_eq!((&*record.spec, record.kubernetes.as_deref()), (spec, Some("1.35")), "{what}");
         }
     }
 
     #[test]
-    fn during_an_upgrade_of_kubernetes_versions_move_with_it() {
+    fn an_update_without_a_deployed_revision_counts() {
+        let mut failing = with_record(&json!({}), "s1", "1.35");
+        failing.status.as_mut().unwrap().history.clear();
+        let values = json!({"values": "a: 2"});
+        let from = |existing: &AddonRelease| kind(Some(existing), &values, "s2").1.from;
+        assert_eq!(from(&failing), Some(2), "the update before has never succeeded");
+        let mut record = RolloutRecord::of(&failing).unwrap();
+        record.ready = Some(record.at);
+        record.set(&mut failing);
+        assert_eq!(from(&failing), Some(0), "the revision is not known");
+    }
+
+    #[test]
+    fn defaults_of_another_version_are_no_change_of_the_placement() {
+        let existing = with_record(&json!({}), "s1", "1.34");
+        let kind = |desired: &Value, kubernetes: &str| {
+            let desired = release(desired, "Ready", None);
+            let target = RolloutTarget {
+                spec: "s1".to_owned(),
+                defaults: "d2".to_owned(),
+                package: desired.package_key(),
+                kubernetes: Some(kubernetes.to_owned()),
+            };
+            change_kind::<ExtensionInstance>(Some(&existing), &desired, &target)
+        };
+        let newer = json!({"version": "2.0.0", "values": "a: 2"});
+        assert_eq!(kind(&newer, "1.34 to 1.35"), ChangeKind::KubernetesUpgrade);
+        assert_eq!(kind(&newer, "1.34"), ChangeKind::Shared);
+        assert_eq!(kind(&json!({"values": "a: 2"}), "1.34"), ChangeKind::Shared, "of the same version");
+    }
+
+    #[test]
+    fn during_an_upgrade_of_kubernetes_versions_follow_it() {
         let kubernetes = "1.34 to 1.35".to_owned();
-        let existing = marked(&json!({}), "s1", &kubernetes);
+        let existing = with_record(&json!({}), "s1", &kubernetes);
         let kind = |desired: &Value, spec: &str| {
             let desired = release(desired, "Ready", None);
             let (spec, package) = (spec.to_owned(), desired.package_key());
-            let target = Target { spec, package, kubernetes: Some(kubernetes.clone()) };
+            let target = RolloutTarget {
+                spec,
+                package,
+                kubernetes: Some(kubernetes.clone()),
+                ..RolloutTarget::default()
+            };
             change_kind::<ExtensionInstance>(Some(&existing), &desired, &target)
         };
-        assert_eq!(kind(&json!({"version": "2.0.0"}), "s1"), ChangeKind::LockStep);
+        assert_eq!(kind(&json!({"version": "2.0.0"}), "s1"), ChangeKind::KubernetesUpgrade);
         assert_eq!(kind(&json!({"version": "2.0.0"}), "s2"), ChangeKind::Shared, "the spec has changed, too");
         assert_eq!(kind(&json!({"values": "a: 2"}), "s2"), ChangeKind::Shared);
     }
@@ -260,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_deleted_object_is_installed_again() {
-        let mut deleted = marked(&json!({}), "s0", "1.35");
+        let mut deleted = with_record(&json!({}), "s0", "1.35");
         deleted.metadata.deletion_timestamp = serde_json::from_value(json!(BEFORE)).unwrap();
         assert_eq!(kind(Some(&deleted), &json!({}), "s1").0, ChangeKind::FirstInstall);
     }

@@ -1,46 +1,27 @@
 //! Which releases of a placement may be updated now.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use chandler_api::status::{RolloutState, RolloutStatus};
 use jiff::Timestamp;
 
-use super::{Member, MemberState, Requests, Settings, report::message};
+use super::{Member, MemberState, RolloutRequests, RolloutSettings, report::message};
 use crate::identity::ClusterKey;
 
 /// The name of the wave of the clusters that no selector matches.
 const LAST_WAVE: &str = "others";
 
+/// How many targets a status names. If there are more, they are named by the spec that they share.
+const MAX_TARGETS: usize = 10;
+
 /// What happens next in a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RolloutPlan {
     /// The clusters whose release objects get the desired spec now.
-    pub may_move: BTreeSet<ClusterKey>,
-    /// Why the others wait.
-    pub held: BTreeMap<ClusterKey, HoldReason>,
+    pub may_update: BTreeSet<ClusterKey>,
     pub status: RolloutStatus,
     /// When the plan changes although nothing happens.
     pub recheck_at: Option<Timestamp>,
-}
-
-/// Why a release keeps its spec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldReason {
-    /// Too many others are being updated.
-    Slot,
-    /// An earlier wave has not ended.
-    Wave,
-    /// An earlier wave has to be ready for a while.
-    Soak,
-    Paused,
-    /// Too many releases have failed.
-    Stopped,
-    Aborted,
-    Skipped,
-    Unreachable,
 }
 
 /// The members of a wave.
@@ -51,89 +32,127 @@ struct WaveMembers<'a> {
 }
 
 /// Plans the rollout of a placement whose release objects are those of `members`.
-pub fn plan(settings: &Settings, members: &[Member<'_>], requests: &Requests, now: Timestamp) -> RolloutPlan {
-    let counted: Vec<_> = members.iter().filter(|member| !is_skipped(member, requests)).collect();
+pub fn plan(
+    settings: &RolloutSettings,
+    members: &[Member<'_>],
+    requests: &RolloutRequests,
+    now: Timestamp,
+) -> RolloutPlan {
+    let counted: Vec<_> =
+        members.iter().filter(|member| !requests.skip.contains(&member.cluster.name)).collect();
     let waves = waves(settings, &counted);
-    let total = members.len();
-    let moving = count(&counted, |state| matches!(state, MemberState::Moving { .. }));
-    let failed = count(
-        &counted,
-        |state| matches!(state, MemberState::Failed { at } if requests.resumed_at.is_none_or(|resumed| at > resumed)),
-    );
-    let is_outdated = |member: &Member<'_>| member.state == MemberState::Outdated;
-    let outdated: Vec<_> = counted.iter().copied().filter(|member| is_outdated(member)).collect();
-    let is_aborted = counted.iter().any(|member| aborts(member, requests));
     let current = current_wave(&waves, requests, now);
+    let counts = Counts::of(members.len(), &counted, requests);
+    let state = state_of(settings, requests, &counts, current.as_ref());
+    let free = settings.concurrent(counts.total).saturating_sub(counts.updating);
+    let may_update = select_updates(&waves, current.as_ref(), state, requests, free);
+    let recheck_at = recheck_at(&counted, current.as_ref(), state);
+    let mut status = status_of(state, &counts, &waves, current.as_ref(), may_update.len());
+    status.targets = targets(members);
+    let soak_until = current.and_then(|current| current.soak_until);
+    status.message = message(&status, &counts, settings, soak_until);
+    RolloutPlan { may_update, status, recheck_at }
+}
 
+/// How many clusters are in which state. Skipped ones are only part of the total.
+pub(super) struct Counts {
+    total: usize,
+    skipped: usize,
+    updated: usize,
+    updating: usize,
+    outdated: usize,
+    /// Clusters that were updated to an aborted target, or would be.
+    aborted: usize,
+    /// Clusters that wait for an update, or may do so.
+    waiting: usize,
+    /// Failures that count.
+    failed: usize,
+    unavailable: usize,
+    pub rolled_back: usize,
+    pub unknown: usize,
+}
+
+impl Counts {
+    fn of(total: usize, counted: &[&Member<'_>], requests: &RolloutRequests) -> Self {
+        use MemberState as S;
+        let count = |is: &dyn Fn(&Member<'_>) -> bool| counted.iter().filter(|member| is(member)).count();
+        let is_failure = |member: &Member<'_>| matches!(member.state, S::Failed { at } if requests.resumed_at.is_none_or(|resumed| at > resumed));
+        Self {
+            total,
+            skipped: total.saturating_sub(counted.len()),
+            updated: count(&|member| matches!(member.state, S::Updated { .. } | S::Current)),
+            updating: count(&|member| matches!(member.state, S::Updating { .. })),
+            outdated: count(&|member| member.state == S::Outdated),
+            aborted: count(&|member| aborts(member, requests)),
+            waiting: count(&|member| waits(member, requests)),
+            failed: count(&is_failure),
+            unavailable: count(&|member| matches!(member.state, S::Unreachable | S::Paused)),
+            rolled_back: count(&|member| member.state == S::RolledBack),
+            unknown: count(&|member| member.state == S::Unknown),
+        }
+    }
+}
+
+fn state_of(
+    settings: &RolloutSettings,
+    requests: &RolloutRequests,
+    counts: &Counts,
+    current: Option<&Current>,
+) -> RolloutState {
     let stop_after = usize::try_from(settings.stop_after_failures).unwrap_or(usize::MAX);
-    let waits = outdated.iter().any(|member| !aborts(member, requests));
-    let state = if is_aborted && !waits {
+    let is_unfinished = counts.waiting > 0 || counts.updating > 0;
+    if counts.aborted > 0 && counts.waiting == 0 {
         RolloutState::Aborted
-    } else if stop_after > 0 && failed >= stop_after {
+    } else if stop_after > 0 && counts.failed >= stop_after {
         RolloutState::Stopped
-    } else if requests.paused && (waits || moving > 0) {
+    } else if requests.paused && is_unfinished {
         RolloutState::Paused
-    } else if let Some(Current { soak_until: Some(_), .. }) = current {
+    } else if current.is_some_and(|current| current.soak_until.is_some()) {
         RolloutState::Soaking
-    } else if waits || moving > 0 {
+    } else if is_unfinished {
         RolloutState::Progressing
     } else {
         RolloutState::Done
-    };
-
-    let free = settings.concurrent(total).saturating_sub(moving);
-    let mut plan = RolloutPlan::default();
-    for (index, wave) in waves.iter().enumerate() {
-        for member in wave.members.iter().filter(|member| is_outdated(member)) {
-            let hold = match state {
-                _ if aborts(member, requests) => Some(HoldReason::Aborted),
-                RolloutState::Stopped => Some(HoldReason::Stopped),
-                RolloutState::Paused => Some(HoldReason::Paused),
-                _ => match &current {
-                    Some(current) if current.index != index => Some(current.reason()),
-                    _ if plan.may_move.len() >= free => Some(HoldReason::Slot),
-                    _ => None,
-                },
-            };
-            match hold {
-                Some(reason) => plan.held.insert(member.cluster.clone(), reason),
-                None => {
-                    plan.may_move.insert(member.cluster.clone());
-                    None
-                }
-            };
-        }
     }
-    let skipped: Vec<_> = members.iter().filter(|member| is_skipped(member, requests)).collect();
-    plan.held.extend(
-        skipped.iter().filter(|one| is_outdated(one)).map(|one| (one.cluster.clone(), HoldReason::Skipped)),
-    );
-    let unreachable = counted.iter().filter(|member| member.state == MemberState::Unreachable);
-    plan.held.extend(unreachable.map(|member| (member.cluster.clone(), HoldReason::Unreachable)));
+}
 
-    plan.recheck_at = recheck_at(&counted, &current, state);
-    let wave = current.as_ref().and_then(|current| waves.get(current.index));
-    plan.status = RolloutStatus {
+/// Returns the clusters of the current wave that are updated now, at most `free`.
+fn select_updates(
+    waves: &[WaveMembers<'_>],
+    current: Option<&Current>,
+    state: RolloutState,
+    requests: &RolloutRequests,
+    free: usize,
+) -> BTreeSet<ClusterKey> {
+    let wave = current.filter(|_| state == RolloutState::Progressing).and_then(|one| waves.get(one.index));
+    let members = wave.into_iter().flat_map(|wave| &wave.members);
+    let outdated =
+        members.filter(|member| member.state == MemberState::Outdated && !aborts(member, requests));
+    outdated.take(free).map(|member| member.cluster.clone()).collect()
+}
+
+fn status_of(
+    state: RolloutState,
+    counts: &Counts,
+    waves: &[WaveMembers<'_>],
+    current: Option<&Current>,
+    begun: usize,
+) -> RolloutStatus {
+    let wave = current.and_then(|current| waves.get(current.index));
+    RolloutStatus {
         state,
         wave: wave.map(|wave| wave.name.to_owned()),
-        wave_index: current.as_ref().map_or(0, |current| number(current.index + 1)),
+        wave_index: current.map_or(0, |current| number(current.index + 1)),
         waves: number(waves.len()),
-        total: number(total),
-        updated: number(count(&counted, |state| {
-            matches!(state, MemberState::Moved { .. } | MemberState::Current)
-        })),
-        updating: number(moving),
-        failed: number(failed),
-        held: number(outdated.len().saturating_sub(plan.may_move.len())),
-        unavailable: number(count(&counted, |state| {
-            matches!(state, MemberState::Unreachable | MemberState::Paused)
-        })),
-        skipped: number(skipped.len()),
-        targets: targets(members),
-        message: String::new(),
-    };
-    plan.status.message = message(&plan.status, settings, current.and_then(|current| current.soak_until));
-    plan
+        total: number(counts.total),
+        updated: number(counts.updated),
+        updating: number(counts.updating),
+        failed: number(counts.failed),
+        waiting: number((counts.outdated + counts.unknown).saturating_sub(begun)),
+        unavailable: number(counts.unavailable),
+        skipped: number(counts.skipped),
+        ..RolloutStatus::default()
+    }
 }
 
 /// The wave whose members are updated, or have to be ready for a while.
@@ -142,31 +161,22 @@ struct Current {
     soak_until: Option<Timestamp>,
 }
 
-impl Current {
-    /// Returns why members of other waves wait.
-    fn reason(&self) -> HoldReason {
-        if self.soak_until.is_some() { HoldReason::Soak } else { HoldReason::Wave }
-    }
-}
-
-/// Returns the first wave that has not ended. A wave has ended when none of its members is outdated or moving, and when those
-/// that were moved have been ready for a while. The time after the last wave that has something to do does not matter.
-fn current_wave(waves: &[WaveMembers<'_>], requests: &Requests, now: Timestamp) -> Option<Current> {
-    let waits = |wave: &WaveMembers<'_>| {
-        wave.members.iter().any(|one| one.state == MemberState::Outdated && !aborts(one, requests))
-    };
+/// Returns the first wave that has not ended. A wave has ended when none of its members is outdated, updating or unknown, and when
+/// those that were updated have been ready for a while. The time after the last wave that has something to do does not matter.
+fn current_wave(waves: &[WaveMembers<'_>], requests: &RolloutRequests, now: Timestamp) -> Option<Current> {
+    let has_waiting = |wave: &WaveMembers<'_>| wave.members.iter().any(|one| waits(one, requests));
     for (index, wave) in waves.iter().enumerate() {
-        let moves = wave.members.iter().any(|one| matches!(one.state, MemberState::Moving { .. }));
-        if moves || waits(wave) {
+        let is_updating = wave.members.iter().any(|one| matches!(one.state, MemberState::Updating { .. }));
+        if is_updating || has_waiting(wave) {
             return Some(Current { index, soak_until: None });
         }
         let ready_since = wave.members.iter().filter_map(|one| match one.state {
-            MemberState::Moved { ready_since } => Some(ready_since),
+            MemberState::Updated { ready_since } => Some(ready_since),
             _ => None,
         });
         let soak_until = ready_since.max().and_then(|since| since.checked_add(wave.soak).ok());
         if let Some(until) = soak_until.filter(|until| *until > now)
-            && waves.iter().skip(index + 1).any(waits)
+            && waves.iter().skip(index + 1).any(has_waiting)
         {
             return Some(Current { index, soak_until: Some(until) });
         }
@@ -175,7 +185,7 @@ fn current_wave(waves: &[WaveMembers<'_>], requests: &Requests, now: Timestamp) 
 }
 
 /// Returns the members of each wave that has any, in the order of the waves.
-fn waves<'a>(settings: &'a Settings, members: &[&'a Member<'a>]) -> Vec<WaveMembers<'a>> {
+fn waves<'a>(settings: &'a RolloutSettings, members: &[&'a Member<'a>]) -> Vec<WaveMembers<'a>> {
     let mut waves: Vec<_> = settings
         .waves
         .iter()
@@ -195,36 +205,39 @@ fn waves<'a>(settings: &'a Settings, members: &[&'a Member<'a>]) -> Vec<WaveMemb
     waves
 }
 
-fn recheck_at(members: &[&Member<'_>], current: &Option<Current>, state: RolloutState) -> Option<Timestamp> {
+fn recheck_at(members: &[&Member<'_>], current: Option<&Current>, state: RolloutState) -> Option<Timestamp> {
     let deadlines = members.iter().filter_map(|member| match member.state {
-        MemberState::Moving { until } => until,
+        MemberState::Updating { until } => until,
         _ => None,
     });
-    let soak = current.as_ref().and_then(|current| current.soak_until);
+    let soak = current.and_then(|current| current.soak_until);
     deadlines.chain(soak.filter(|_| state == RolloutState::Soaking)).min()
 }
 
-/// Returns whether nothing moves to the target of a member any more.
-fn aborts(member: &Member<'_>, requests: &Requests) -> bool {
-    !requests.aborted.is_empty()
-        && member.state != MemberState::Current
-        && member.target.is_some_and(|target| requests.aborted.contains(&target.to_string()))
+/// Returns whether a member has to be updated, or whether that is not known.
+fn waits(member: &Member<'_>, requests: &RolloutRequests) -> bool {
+    match member.state {
+        MemberState::Outdated => !aborts(member, requests),
+        MemberState::Unknown => true,
+        _ => false,
+    }
 }
 
-fn is_skipped(member: &Member<'_>, requests: &Requests) -> bool {
-    requests.skip.contains(&member.cluster.name)
+/// Returns whether no release is updated to the target of a member any more.
+fn aborts(member: &Member<'_>, requests: &RolloutRequests) -> bool {
+    member.state != MemberState::Current && member.target.is_some_and(|target| requests.aborts(target))
 }
 
 fn targets(members: &[Member<'_>]) -> Vec<String> {
-    let targets: BTreeSet<_> = members.iter().filter_map(|member| member.target).collect();
-    targets.into_iter().map(ToString::to_string).collect()
+    let targets = || members.iter().filter_map(|member| member.target);
+    let mut names: BTreeSet<_> = targets().map(ToString::to_string).collect();
+    if names.len() > MAX_TARGETS {
+        names = targets().map(|target| target.spec.clone()).collect();
+    }
+    names.into_iter().take(MAX_TARGETS).collect()
 }
 
-fn count(members: &[&Member<'_>], is: impl Fn(MemberState) -> bool) -> usize {
-    members.iter().filter(|member| is(member.state)).count()
-}
-
-fn number(count: usize) -> u32 {
+pub(super) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 

@@ -6,11 +6,19 @@ use chandler_api::{
 };
 use jiff::Timestamp;
 
-use super::Settings;
+use super::{
+    RolloutSettings,
+    plan::{Counts, number},
+};
 use crate::conditions::{NewCondition, Status};
 
 /// Returns what a rollout does and waits for, for users.
-pub(super) fn message(status: &RolloutStatus, settings: &Settings, soak_until: Option<Timestamp>) -> String {
+pub(super) fn message(
+    status: &RolloutStatus,
+    counts: &Counts,
+    settings: &RolloutSettings,
+    soak_until: Option<Timestamp>,
+) -> String {
     let RolloutStatus { state, wave_index, waves, total, updated, failed, updating, .. } = status;
     let wave = match &status.wave {
         Some(name) if *waves > 1 => format!("wave {name} ({wave_index} of {waves}): "),
@@ -28,20 +36,24 @@ pub(super) fn message(status: &RolloutStatus, settings: &Settings, soak_until: O
         RolloutState::Paused => {
             format!("{wave}{progress}; it is paused, `chandler rollout resume` continues it")
         }
-        RolloutState::Stopped => format!(
-            "{wave}{progress}; it has stopped after {failed} of {} failures, `chandler rollout resume` continues it and \
-             `chandler rollout abort` rolls back what has moved",
-            settings.stop_after_failures
-        ),
-        RolloutState::Aborted => {
+        RolloutState::Stopped => {
+            let releases = if *failed == 1 { "1 release has" } else { &format!("{failed} releases have") };
             format!(
-                "it was aborted: {updated} of {total} clusters are up to date, those that have moved are rolled back"
+                "{wave}{progress}; it has stopped, because {releases} failed (`stopAfterFailures: {}`); fix the spec, or run \
+                 `chandler rollout resume`, `skip` or `abort`",
+                settings.stop_after_failures
             )
         }
+        RolloutState::Aborted => format!(
+            "it was aborted, {updated} of {total} clusters are up to date; the releases that it had updated are rolled back; \
+             change the spec, or run `chandler rollout resume`"
+        ),
     };
     let mut parts = vec![what];
     let others = [
         (*failed, "failed", *state != RolloutState::Stopped),
+        (number(counts.rolled_back), "rolled back", *state != RolloutState::Aborted),
+        (number(counts.unknown), "cannot be composed at the moment", true),
         (status.unavailable, "unreachable or paused", true),
         (status.skipped, "skipped", true),
     ];

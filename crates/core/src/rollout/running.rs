@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::{Mark, Target};
+use super::{RolloutRecord, RolloutTarget};
 use crate::{
     identity::{ClusterKey, ClusterMap},
     release::ReleaseKind,
@@ -13,35 +13,38 @@ use crate::{
 /// Returns the targets of a rollout to earlier packages of the same spec, and for each a cluster whose release object has it
 /// already. Empty if there is none.
 ///
-/// The release objects that were moved last tell which packages these are. `targets` are those that the placement would have
+/// The release objects that were updated last tell which packages these are. `targets` are those that the placement would have
 /// now.
 pub fn running_targets<'a, R: ReleaseKind + 'a>(
-    targets: &ClusterMap<Target>,
+    targets: &ClusterMap<RolloutTarget>,
     releases: impl Iterator<Item = (&'a ClusterKey, &'a R)>,
-) -> ClusterMap<(Target, ClusterKey)> {
-    let group = |target: &Target| (target.spec.clone(), target.kubernetes.clone());
+) -> ClusterMap<(RolloutTarget, ClusterKey)> {
+    let group = |target: &RolloutTarget| (target.spec.clone(), target.kubernetes.clone());
     let mut newest: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
     for target in targets.values() {
         newest.entry(group(target)).or_default().insert(&target.package);
     }
     // If clusters have packages of their own, one of them says nothing about the others.
     newest.retain(|_, packages| packages.len() == 1);
-    let mut last: BTreeMap<_, (Timestamp, Target, ClusterKey)> = BTreeMap::new();
+    let mut last: BTreeMap<_, (Timestamp, RolloutTarget, ClusterKey)> = BTreeMap::new();
     for (cluster, release) in releases {
-        let Some(mark) = Mark::of(release).filter(|mark| mark.from.is_some()) else { continue };
-        let key = (mark.spec.clone(), mark.kubernetes.clone());
+        let Some(record) = RolloutRecord::of(release).filter(|record| record.from.is_some()) else {
+            continue;
+        };
+        let key = (record.spec.clone(), record.kubernetes.clone());
         if !newest.contains_key(&key) {
             continue;
         }
-        let target = Target { spec: mark.spec, package: release.package_key(), kubernetes: mark.kubernetes };
-        let is_later = last.get(&key).is_none_or(|(at, ..)| *at < mark.at);
+        let RolloutRecord { spec, defaults, kubernetes, at, .. } = record;
+        let target = RolloutTarget { spec, defaults, package: release.package_key(), kubernetes };
+        let is_later = last.get(&key).is_none_or(|(last, ..)| *last < at);
         if is_later {
-            last.insert(key, (mark.at, target, cluster.clone()));
+            last.insert(key, (at, target, cluster.clone()));
         }
     }
     let running = targets.iter().filter_map(|(cluster, target)| {
-        let (_, running, example) = last.get(&group(target))?;
-        (running.package != target.package).then(|| (cluster.clone(), (running.clone(), example.clone())))
+        let (_, running, donor) = last.get(&group(target))?;
+        (running.package != target.package).then(|| (cluster.clone(), (running.clone(), donor.clone())))
     });
     running.collect()
 }
@@ -53,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// A release with a version, the shared spec, when it was moved, and from which revision.
+    /// A release with a version, the shared spec, when it was updated, and from which revision.
     fn release(version: &str, spec: &str, minute: i64, from: Option<u32>) -> HelmReleaseProxy {
         let mut release: HelmReleaseProxy = serde_json::from_value(json!({
             "metadata": {"name": "hello"},
@@ -61,7 +64,10 @@ mod tests {
         }))
         .unwrap();
         let at = Timestamp::from_second(minute * 60).unwrap();
-        Mark { spec: spec.to_owned(), at, from, kubernetes: None }.set(&mut release);
+        // Each version has its own defaults.
+        let defaults = format!("defaults of {version}");
+        RolloutRecord { spec: spec.to_owned(), defaults, at, from, ..RolloutRecord::default() }
+            .set(&mut release);
         release
     }
 
@@ -71,35 +77,36 @@ mod tests {
 
     fn running(desired: &[&str], releases: &[HelmReleaseProxy]) -> Vec<(String, String, String)> {
         let names = ["a", "b", "c", "d"].map(key);
-        let target = |version: &&str| Target {
+        let target = |version: &&str| RolloutTarget {
             spec: "s1".to_owned(),
+            defaults: format!("defaults of {version}"),
             package: (*version).to_owned(),
             kubernetes: None,
         };
         let targets = names.iter().cloned().zip(desired.iter().map(target)).collect();
         let found = running_targets(&targets, names.iter().zip(releases));
-        let text = |(cluster, (target, example)): (ClusterKey, (Target, ClusterKey))| {
-            (cluster.name, target.package, example.name)
+        let text = |(cluster, (target, donor)): (ClusterKey, (RolloutTarget, ClusterKey))| {
+            (cluster.name, target.package, donor.name)
         };
         found.into_iter().map(text).collect()
     }
 
     #[test]
-    fn the_release_that_was_moved_last_has_the_running_target() {
-        let (old, moved) = (release("1", "s0", 1, Some(1)), |minute| release("2", "s1", minute, Some(2)));
-        let all = |example: &str| {
-            ["a", "b", "c"].map(|name| (name.to_owned(), "2".to_owned(), example.to_owned())).to_vec()
+    fn the_release_that_was_updated_last_has_the_running_target() {
+        let (old, updated) = (release("1", "s0", 1, Some(1)), |minute| release("2", "s1", minute, Some(2)));
+        let all = |donor: &str| {
+            ["a", "b", "c"].map(|name| (name.to_owned(), "2".to_owned(), donor.to_owned())).to_vec()
         };
         let third = ["3"; 3];
-        assert_eq!(running(&third, &[moved(5), moved(6), old.clone()]), all("b"));
-        assert_eq!(running(&["2"; 3], &[moved(5), old.clone(), old.clone()]), [], "it is the newest");
+        assert_eq!(running(&third, &[updated(5), updated(6), old.clone()]), all("b"));
+        assert_eq!(running(&["2"; 3], &[updated(5), old.clone(), old.clone()]), [], "it is the newest");
         assert_eq!(running(&third, &[old.clone(), old.clone(), old.clone()]), [], "a new spec");
         let next = release("3", "s1", 9, Some(3));
-        assert_eq!(running(&third, &[next, moved(5), moved(6)]), [], "the next rollout has begun");
+        assert_eq!(running(&third, &[next, updated(5), updated(6)]), [], "the next rollout has begun");
         let installed = release("2", "s1", 9, None);
-        assert_eq!(running(&third, &[installed, old.clone(), old.clone()]), [], "no rollout has moved it");
+        assert_eq!(running(&third, &[installed, old.clone(), old.clone()]), [], "no rollout has updated it");
         let earlier = release("1", "s1", 1, Some(1));
-        assert_eq!(running(&third, &[earlier, moved(5), old.clone()]), all("b"), "not an older package");
-        assert_eq!(running(&["3", "4", "5"], &[moved(5), moved(6), old]), [], "packages of their own");
+        assert_eq!(running(&third, &[earlier, updated(5), old.clone()]), all("b"), "not an older package");
+        assert_eq!(running(&["3", "4", "5"], &[updated(5), updated(6), old]), [], "packages of their own");
     }
 }

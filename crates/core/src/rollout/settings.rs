@@ -12,7 +12,7 @@ use crate::placement::{Selection, SelectionError};
 
 /// The rollout of a policy.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RolloutSettings {
     pub(super) limit: Limit,
     pub(super) waves: Vec<WaveSettings>,
     pub(super) stop_after_failures: u32,
@@ -36,7 +36,7 @@ pub(super) enum Limit {
 
 /// A rollout that the schema accepts, but that is invalid.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
+pub enum RolloutSettingsError {
     #[error("wave {wave}: {source}")]
     Selector { wave: String, source: SelectionError },
     #[error("{field} {text:?} is invalid: {problem}; write it like 10m or 1h")]
@@ -45,8 +45,8 @@ pub enum SettingsError {
     MaxConcurrent(String),
 }
 
-impl Settings {
-    pub fn parse(policy: &RolloutPolicy) -> Result<Self, SettingsError> {
+impl RolloutSettings {
+    pub fn parse(policy: &RolloutPolicy) -> Result<Self, RolloutSettingsError> {
         let RolloutPolicy { max_concurrent, waves, stop_after_failures, timeout } = policy;
         Ok(Self {
             limit: limit(max_concurrent)?,
@@ -66,16 +66,16 @@ impl Settings {
     }
 }
 
-fn wave(wave: &Wave) -> Result<WaveSettings, SettingsError> {
+fn wave(wave: &Wave) -> Result<WaveSettings, RolloutSettingsError> {
     let Wave { name, selector, soak } = wave;
     let selection = Selection::labels(selector, "selector")
-        .map_err(|source| SettingsError::Selector { wave: name.clone(), source })?;
+        .map_err(|source| RolloutSettingsError::Selector { wave: name.clone(), source })?;
     let soak = duration(&format!("soak of wave {name}"), soak)?;
     Ok(WaveSettings { name: name.clone(), selection, soak })
 }
 
-fn limit(value: &IntOrString) -> Result<Limit, SettingsError> {
-    let invalid = |text: &str| SettingsError::MaxConcurrent(text.to_owned());
+fn limit(value: &IntOrString) -> Result<Limit, RolloutSettingsError> {
+    let invalid = |text: &str| RolloutSettingsError::MaxConcurrent(text.to_owned());
     match value {
         IntOrString::Int(number) => {
             usize::try_from(*number).map(Limit::Number).map_err(|_| invalid(&number.to_string()))
@@ -87,9 +87,12 @@ fn limit(value: &IntOrString) -> Result<Limit, SettingsError> {
     }
 }
 
-fn duration(field: &str, text: &Timeout) -> Result<Duration, SettingsError> {
-    let invalid =
-        |problem: String| SettingsError::Duration { field: field.to_owned(), text: text.0.clone(), problem };
+fn duration(field: &str, text: &Timeout) -> Result<Duration, RolloutSettingsError> {
+    let invalid = |problem: String| RolloutSettingsError::Duration {
+        field: field.to_owned(),
+        text: text.0.clone(),
+        problem,
+    };
     let parsed = kube_core::Duration::from_str(&text.0).map_err(|error| invalid(error.to_string()))?;
     if parsed.is_negative() {
         return Err(invalid("it is negative".to_owned()));
@@ -103,9 +106,9 @@ mod tests {
 
     use super::*;
 
-    fn parse(policy: Value) -> Result<Settings, String> {
+    fn parse(policy: Value) -> Result<RolloutSettings, String> {
         let policy: RolloutPolicy = serde_json::from_value(policy).unwrap();
-        Settings::parse(&policy).map_err(|error| error.to_string())
+        RolloutSettings::parse(&policy).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -12,7 +12,7 @@ use chandler_core::{
     backoff, conditions,
     failure::Category,
     policy::{is_suspended, policy_of, reference_text},
-    rollout::Requests,
+    rollout::RolloutRequests,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time};
@@ -57,7 +57,7 @@ pub struct Placement {
     /// Whether its own annotation suspends it.
     pub suspended: bool,
     /// What users have asked for about its rollout.
-    pub rollout: Requests,
+    pub rollout: RolloutRequests,
     pub generation: Option<i64>,
     pub deletion_timestamp: Option<Timestamp>,
     pub finalizers: Vec<String>,
@@ -108,7 +108,7 @@ impl Placement {
             version: first_string(object, &[kind.version]),
             policy: policy(kind, object),
             suspended: is_suspended(object),
-            rollout: Requests::of(object),
+            rollout: RolloutRequests::of(object),
             generation,
             deletion_timestamp,
             finalizers,

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::status::{PlacementStatus, RolloutState, RolloutStatus};
+use chandler_api::{
+    extensions::ROLLOUT_ANNOTATION,
+    status::{PlacementStatus, RolloutState, RolloutStatus},
+};
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
     placement::{PlacementKind, Selection},
@@ -14,17 +17,27 @@ use chandler_core::{
     poll::Poll,
     release::{ReleaseKind, Strategy},
     rollout::{
-        self, ChangeKind, Mark, Member, MemberState, Requests, RolloutPlan, Settings, Target, change_kind,
-        member_state, next_mark, plan, running_targets, shared_digest,
+        self, ChangeKind, Member, MemberState, RolloutPlan, RolloutRecord, RolloutRequests, RolloutSettings,
+        RolloutTarget, TargetState, change_kind, member_state, next_record, observed_record, plan,
+        running_targets, shared_digest, target_of,
     },
 };
+use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt as _, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+use kube::{
+    Api, Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+    runtime::reflector::ObjectRef,
+};
+use serde_json::json;
 
-use super::{Reconciler, Releases, by_cluster};
+use super::{Composition, Reconciler, Releases, WRITES, by_cluster};
 use crate::{
     ReconcileError, clusters,
-    placement::{ComposeError, ComposeMode, ComposedRelease, pending::ReconcileScope},
+    placement::{
+        ComposeError, ComposeMode, ComposedRelease, pending::ReconcileScope, rollout_targets::ComposedTargets,
+    },
 };
 
 /// How changes reach the clusters of a placement.
@@ -37,7 +50,7 @@ pub(super) enum RolloutMode {
         problem: Option<String>,
     },
     /// One after another.
-    On(Settings),
+    On(RolloutSettings),
 }
 
 /// The release objects of a reconcile.
@@ -49,16 +62,28 @@ pub(super) struct ToWrite<P: PlacementKind> {
     pub failing: ClusterMap<ComposeError>,
 }
 
-/// A plan, and the clusters whose release objects show what others move to.
+/// A plan, and the clusters whose release objects show what others are updated to.
 struct Planned {
     plan: RolloutPlan,
-    targets: ClusterMap<Target>,
-    /// For clusters that still move to an earlier package.
-    examples: ClusterMap<ClusterKey>,
+    targets: ClusterMap<RolloutTarget>,
+    /// The clusters whose package is used for clusters that are still updated to an earlier one.
+    package_donors: ClusterMap<ClusterKey>,
+    /// What has to be recorded on release objects.
+    records: ClusterMap<RolloutRecord>,
 }
 
 /// The composed release objects of some clusters. `None` means that there is none.
 type ComposedObjects<P> = ClusterMap<Option<ComposedRelease<<P as PlacementKind>::Release>>>;
+
+/// A composed release object that needs no rollout.
+struct Unheld<R> {
+    composed: ComposedRelease<R>,
+    target: RolloutTarget,
+    kind: ChangeKind,
+}
+
+/// The release objects that need no rollout. `None` means that the existing object is left unchanged for now.
+type UnheldObjects<P> = ClusterMap<Option<Unheld<<P as PlacementKind>::Release>>>;
 
 impl<P> Reconciler<P>
 where
@@ -72,7 +97,7 @@ where
         match self.context.policies.of(&*self.object) {
             PolicyState::None => RolloutMode::Off,
             PolicyState::Missing(_) => RolloutMode::Held { problem: None },
-            PolicyState::Known { policy, .. } => match policy.rollout.as_ref().map(Settings::parse) {
+            PolicyState::Known { policy, .. } => match policy.rollout.as_ref().map(RolloutSettings::parse) {
                 None => RolloutMode::Off,
                 Some(Ok(settings)) => RolloutMode::On(settings),
                 Some(Err(error)) => {
@@ -83,77 +108,170 @@ where
         }
     }
 
-    /// Returns the release objects to write: those of `composed` that need not wait, and those whose turn it is, also outside of
-    /// `scope`.
+    /// Returns the release objects to write: those that need not wait, and those whose turn it is, also outside of `scope`.
     pub(super) async fn roll_out(
         &self,
         reference: &ObjectRef<P>,
         selection: &Selection,
         scope: &ReconcileScope,
         mode: &RolloutMode,
-        mut composed: ComposedObjects<P>,
+        composition: Composition<P>,
         existing: &[Arc<P::Release>],
     ) -> Result<ToWrite<P>, ReconcileError> {
+        let Composition { mut objects, mut failing, pending } = composition;
         if matches!(mode, RolloutMode::Off) {
-            self.context.rollouts.forget(reference);
-            let desired = composed.into_iter().map(|(key, one)| (key, one.map(|one| one.object))).collect();
-            return Ok(ToWrite { desired, existing: existing.to_vec(), failing: ClusterMap::new() });
+            self.context.rollout_targets.forget(reference);
+            let desired = objects.into_iter().map(|(key, one)| (key, one.map(|one| one.object))).collect();
+            return Ok(ToWrite { desired, existing: existing.to_vec(), failing });
         }
         let (all, _) = self.existing(reference, &ReconcileScope::All);
-        let all = by_cluster::<P>(&all);
-        self.pin_versions(&mut composed, &all, None).await;
-        let now = Timestamp::now();
-        let (mut desired, mut targets, mut unwritten) =
-            (ClusterMap::new(), ClusterMap::new(), ClusterMap::new());
-        let mut current = BTreeSet::new();
-        for (key, one) in composed {
-            let object = one.and_then(|one| {
-                let target = self.target(&one);
-                let there = all.get(&key).map(AsRef::as_ref);
-                let kind = change_kind::<P>(there, &one.object, &target);
-                targets.insert(key.clone(), target.clone());
-                if kind != ChangeKind::Shared {
-                    current.insert(key.clone());
-                }
-                if one.has_unwritten_values && kind != ChangeKind::Shared {
-                    unwritten.insert(key.clone(), kind);
-                    return None;
-                }
-                (kind != ChangeKind::Shared).then(|| marked(one.object, mode, kind, there, &target, now))
-            });
-            desired.insert(key, object);
-        }
-        let is_selected = |key: &ClusterKey| {
-            self.context
-                .clusters
-                .get(key)
-                .is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
-        };
-        self.context.rollouts.update(reference, scope, targets, current, is_selected);
-        let mut existing = existing.to_vec();
-        let (again, mut failing) =
-            self.compose_again(unwritten.keys().cloned().collect(), None, &all).await?;
-        for (key, one) in again {
-            let (Some(one), Some(kind)) = (one, unwritten.get(&key)) else { continue };
-            let (target, there) = (self.target(&one), all.get(&key).map(AsRef::as_ref));
-            desired.insert(key, Some(marked(one.object, mode, *kind, there, &target, now)));
-        }
+        let mut all = by_cluster::<P>(&all);
+        self.pin_versions(&mut objects, &all, None).await;
+        let (unheld, mut targets) = self.classify(objects, &all);
+        targets.missing = self.missing_targets(&targets, &unheld, &failing, &pending);
+        self.context
+            .rollout_targets
+            .update(reference, scope, targets, |key| self.is_selected(selection, key));
         let is_throttled =
             *scope == ReconcileScope::status() && self.context.throttle.count_delay(reference).is_some();
-        if let RolloutMode::On(settings) = mode
-            && !is_throttled
-        {
-            let planned = self.planned(reference, settings, selection, &all);
-            let (moves, failed) = self.moves(reference, planned, &all).await?;
+        let planned = match mode {
+            RolloutMode::On(settings) if !is_throttled => {
+                Some(self.planned(reference, settings, selection, &all))
+            }
+            _ => None,
+        };
+        let mut existing = existing.to_vec();
+        if let Some(planned) = &planned {
+            // Before anything else is written, so that no failure is forgotten.
+            let recorded = self.write_records(reference, &planned.records, &all).await;
+            for release in &mut existing {
+                let written = P::cluster_of(release).and_then(|key| recorded.get(&key));
+                let written = written.filter(|written| written.name_any() == release.name_any());
+                *release = written.unwrap_or(release).clone();
+            }
+            all.extend(recorded);
+        }
+        let (mut desired, failed) = self.write_postponed_values(mode, unheld, &all).await?;
+        failing.extend(failed);
+        if let Some(planned) = planned {
+            let (updates, failed) = self.compose_updates(reference, planned, &all).await?;
             failing.extend(failed);
             let is_listed: HashSet<_> =
                 existing.iter().filter_map(|release| P::cluster_of(release)).collect();
-            for (key, object) in moves {
+            for (key, object) in updates {
                 existing.extend(all.get(&key).filter(|_| !is_listed.contains(&key)).cloned());
                 desired.insert(key, Some(object));
             }
         }
         Ok(ToWrite { desired, existing, failing })
+    }
+
+    fn is_selected(&self, selection: &Selection, key: &ClusterKey) -> bool {
+        let cluster = self.context.clusters.get(key);
+        cluster.is_some_and(|cluster| selection.matches(&key.name, cluster.labels()))
+    }
+
+    /// Separates the release objects that need no rollout from the others, and returns the targets of all.
+    fn classify(
+        &self,
+        objects: ComposedObjects<P>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> (UnheldObjects<P>, ComposedTargets) {
+        let (mut unheld, mut targets) = (ClusterMap::new(), ComposedTargets::default());
+        for (key, one) in objects {
+            let object = one.and_then(|composed| {
+                let target = self.target(&composed);
+                let kind = change_kind::<P>(all.get(&key).map(AsRef::as_ref), &composed.object, &target);
+                targets.of_clusters.insert(key.clone(), target.clone());
+                if kind == ChangeKind::Shared {
+                    return None;
+                }
+                targets.current.insert(key.clone());
+                Some(Unheld { composed, target, kind })
+            });
+            unheld.insert(key, object);
+        }
+        (unheld, targets)
+    }
+
+    /// Returns the clusters that have no target although they are not paused and no user has to change something, and whether
+    /// they will have one soon.
+    fn missing_targets(
+        &self,
+        targets: &ComposedTargets,
+        unheld: &UnheldObjects<P>,
+        failing: &ClusterMap<ComposeError>,
+        pending: &BTreeSet<ClusterKey>,
+    ) -> ClusterMap<bool> {
+        let missing = unheld.keys().filter(|key| !targets.of_clusters.contains_key(*key));
+        let missing = missing.filter(|key| {
+            let cluster = self.context.clusters.get(key);
+            cluster.is_some_and(|cluster| !clusters::is_paused_or_deleting(&cluster))
+        });
+        let missing = missing.filter_map(|key| match failing.get(key) {
+            Some(error) => error.is_transient().then(|| (key.clone(), true)),
+            None => Some((key.clone(), pending.contains(key))),
+        });
+        missing.collect()
+    }
+
+    /// Returns the release objects that need no rollout, after the Secrets with their values are written. Also returns why that
+    /// failed for some.
+    async fn write_postponed_values(
+        &self,
+        mode: &RolloutMode,
+        unheld: UnheldObjects<P>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<ComposeError>), ReconcileError> {
+        let now = Timestamp::now();
+        let (mut desired, mut postponed) = (ClusterMap::new(), ClusterMap::new());
+        for (key, one) in unheld {
+            let object = one.and_then(|Unheld { composed, target, kind }| {
+                if composed.has_unwritten_values {
+                    postponed.insert(key.clone(), kind);
+                    return None;
+                }
+                let there = all.get(&key).map(AsRef::as_ref);
+                Some(with_record(composed.object, mode, kind, there, &target, now))
+            });
+            desired.insert(key, object);
+        }
+        let Composition { objects, failing, .. } =
+            self.compose_again(postponed.keys().cloned().collect(), None, all).await?;
+        for (key, one) in objects {
+            let (Some(one), Some(kind)) = (one, postponed.get(&key)) else { continue };
+            let (target, there) = (self.target(&one), all.get(&key).map(AsRef::as_ref));
+            desired.insert(key, Some(with_record(one.object, mode, *kind, there, &target, now)));
+        }
+        Ok((desired, failing))
+    }
+
+    /// Writes records to release objects. Returns the written objects. What cannot be written is tried again by the next
+    /// reconcile.
+    async fn write_records(
+        &self,
+        reference: &ObjectRef<P>,
+        records: &ClusterMap<RolloutRecord>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> ClusterMap<Arc<P::Release>> {
+        let api: Api<P::Release> = self.release_api();
+        let writes = records.iter().filter_map(|(key, record)| {
+            let (name, text) = (all.get(key)?.name_any(), record.to_annotation()?);
+            let api = &api;
+            Some(async move {
+                let _permit = self.context.writes.acquire().await;
+                let patch = Patch::Merge(json!({"metadata": {"annotations": {ROLLOUT_ANNOTATION: text}}}));
+                let written = api.patch(&name, &PatchParams::default(), &patch).await;
+                let failed = |error| tracing::warn!(%error, name, "cannot record the state of a rollout");
+                written.map_err(failed).ok().map(|written| (key.clone(), Arc::new(written)))
+            })
+        });
+        let written = stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES);
+        let written: ClusterMap<_> = written.filter_map(std::future::ready).collect().await;
+        for release in written.values() {
+            self.context.written.record(reference, P::Release::clone(release));
+        }
+        written
     }
 
     /// Returns how far the rollout is, and when that changes although nothing happens.
@@ -181,28 +299,42 @@ where
     fn planned(
         &self,
         reference: &ObjectRef<P>,
-        settings: &Settings,
+        settings: &RolloutSettings,
         selection: &Selection,
         releases: &ClusterMap<Arc<P::Release>>,
     ) -> Planned {
-        let requests = Requests::of(&*self.object);
-        let known = self.context.rollouts.get(reference);
+        let requests = RolloutRequests::of(&*self.object);
+        let known = self.context.rollout_targets.get(reference);
         let selected = self.selected(selection, &ReconcileScope::All);
-        let plan_for = |targets: &ClusterMap<Target>| {
+        let plan_for = |targets: &ClusterMap<RolloutTarget>| {
             let now = Timestamp::now();
-            let members: Vec<_> = selected
-                .iter()
-                .filter_map(|(cluster, object)| {
-                    let release = releases.get(cluster)?;
-                    let target = targets.get(cluster).filter(|_| !clusters::is_paused_or_deleting(object));
-                    let state = match member_state(&**release, target, settings.timeout, now) {
-                        MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
-                        state => state,
-                    };
-                    Some(Member { cluster, labels: object.labels(), target, state })
-                })
-                .collect();
-            plan(settings, &members, &requests, now)
+            let updates: BTreeMap<_, _> =
+                targets.values().map(|target| (target.update_key(), target)).collect();
+            let mut records = ClusterMap::new();
+            let mut members = Vec::new();
+            for (cluster, object) in &selected {
+                let Some(release) = releases.get(cluster) else { continue };
+                let shared = || {
+                    let of_release = target_of(&**release)?;
+                    updates.get(&of_release.update_key()).copied()
+                };
+                let target = match targets.get(cluster) {
+                    _ if clusters::is_paused_or_deleting(object) => TargetState::Paused(shared()),
+                    Some(target) => TargetState::Known(target),
+                    None if known.unknown.contains(cluster) => TargetState::Unknown(shared()),
+                    None => TargetState::Paused(shared()),
+                };
+                let state = match member_state(&**release, target, settings.timeout, now) {
+                    MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
+                    state => state,
+                };
+                // Objects of paused Clusters are left unchanged.
+                let record = observed_record(&**release, state, now);
+                let record = record.filter(|_| !clusters::is_paused_or_deleting(object));
+                records.extend(record.map(|record| (cluster.clone(), record)));
+                members.push(Member { cluster, labels: object.labels(), target: target.known(), state });
+            }
+            (plan(settings, &members, &requests, now), records)
         };
         let mut running = running_targets(
             &known.of_clusters,
@@ -212,69 +344,76 @@ where
         if !running.is_empty() {
             let mut targets = known.of_clusters.clone();
             targets.extend(running.iter().map(|(cluster, (target, _))| (cluster.clone(), target.clone())));
-            let plan = plan_for(&targets);
+            let (plan, records) = plan_for(&targets);
             let unfinished = [RolloutState::Progressing, RolloutState::Soaking, RolloutState::Paused];
             if unfinished.contains(&plan.status.state) {
-                let examples =
-                    running.into_iter().map(|(cluster, (_, example))| (cluster, example)).collect();
-                return Planned { plan, targets, examples };
+                let package_donors =
+                    running.into_iter().map(|(cluster, (_, donor))| (cluster, donor)).collect();
+                return Planned { plan, targets, package_donors, records };
             }
         }
-        let plan = plan_for(&known.of_clusters);
-        Planned { plan, targets: known.of_clusters, examples: ClusterMap::new() }
+        let (plan, records) = plan_for(&known.of_clusters);
+        Planned { plan, targets: known.of_clusters, package_donors: ClusterMap::new(), records }
     }
 
     /// Composes the release objects of the clusters whose turn it is. Also returns why that failed for some.
-    async fn moves(
+    async fn compose_updates(
         &self,
         reference: &ObjectRef<P>,
         planned: Planned,
         all: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<P::Release>, ClusterMap<ComposeError>), ReconcileError> {
-        let Planned { plan, targets, examples } = planned;
+        let Planned { plan, targets, package_donors, .. } = planned;
         let mut groups: BTreeMap<Option<&ClusterKey>, BTreeSet<ClusterKey>> = BTreeMap::new();
-        for cluster in plan.may_move {
-            groups.entry(examples.get(&cluster)).or_default().insert(cluster);
+        for cluster in plan.may_update {
+            groups.entry(package_donors.get(&cluster)).or_default().insert(cluster);
         }
-        let (mut moves, mut failing) = (ClusterMap::new(), ClusterMap::new());
-        for (example, clusters) in groups {
-            let running = example.and_then(|example| all.get(example)).map(AsRef::as_ref);
-            let (composed, failed) = self.compose_again(clusters, running, all).await?;
-            failing.extend(failed);
-            for (key, one) in composed {
-                let (Some(one), Some(wanted)) = (one, targets.get(&key)) else { continue };
-                let target = self.target(&one);
-                if target.package != wanted.package || target.spec != wanted.spec {
-                    // Something has changed meanwhile, or the earlier package is not available any more.
-                    if running.is_some() {
-                        self.context.rollouts.abandon(reference, &wanted.package);
-                    }
-                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+        let (mut updates, mut all_failing) = (ClusterMap::new(), ClusterMap::new());
+        for (donor, clusters) in groups {
+            let package_of = donor.and_then(|donor| all.get(donor)).map(AsRef::as_ref);
+            let Composition { objects, failing, pending } =
+                self.compose_again(clusters, package_of, all).await?;
+            for (key, one) in objects {
+                let Some(wanted) = targets.get(&key) else { continue };
+                let target = one.as_ref().map(|one| self.target(one));
+                let is_wanted = target.as_ref().is_some_and(|target| target.is_same_update(wanted));
+                if let (Some(one), Some(target)) = (one, target.as_ref().filter(|_| is_wanted)) {
+                    let (mut object, there) = (one.object, all.get(&key).map(AsRef::as_ref));
+                    next_record(ChangeKind::Shared, there, target, Timestamp::now()).set(&mut object);
+                    updates.insert(key, object);
                     continue;
                 }
-                let there = all.get(&key).map(AsRef::as_ref);
-                let mut object = one.object;
-                next_mark(ChangeKind::Shared, there, &target, Timestamp::now()).set(&mut object);
-                moves.insert(key, object);
+                let will_be_known =
+                    pending.contains(&key) || failing.get(&key).is_some_and(ComposeError::is_transient);
+                if package_of.is_some() && !will_be_known {
+                    // The earlier package is not available any more.
+                    self.context.rollout_targets.abandon(reference, &wanted.package);
+                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+                } else if target.is_some() {
+                    // Something has changed meanwhile.
+                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+                }
             }
+            // Another package is composed instead of the earlier one.
+            let is_reported = |error: &ComposeError| package_of.is_none() || error.is_transient();
+            all_failing.extend(failing.into_iter().filter(|(_, error)| is_reported(error)));
         }
-        Ok((moves, failing))
+        Ok((updates, all_failing))
     }
 
-    /// Composes release objects that are written now, with the package of `running` if there is one. Also returns why that failed
-    /// for some.
+    /// Composes release objects that are written now, with the package of `package_of` if there is one.
     async fn compose_again(
         &self,
         clusters: BTreeSet<ClusterKey>,
-        running: Option<&P::Release>,
+        package_of: Option<&P::Release>,
         all: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ComposedObjects<P>, ClusterMap<ComposeError>), ReconcileError> {
-        let mode = ComposeMode { running, write_values: true };
+    ) -> Result<Composition<P>, ReconcileError> {
+        let mode = ComposeMode { package_of, write_values: true };
         let selected =
             clusters.into_iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(&key)?)));
-        let (mut composed, failing) = self.desired(&selected.collect(), all, &mode).await?;
-        self.pin_versions(&mut composed, all, running).await;
-        Ok((composed, failing))
+        let mut composition = self.desired(&selected.collect(), all, &mode).await?;
+        self.pin_versions(&mut composition.objects, all, package_of).await;
+        Ok(composition)
     }
 
     /// Returns when to look for a newer version, if rollouts of the placement follow the newest one: its release objects name the
@@ -301,22 +440,23 @@ where
         }
     }
 
-    /// Returns what a composed release object moves to.
-    fn target(&self, composed: &ComposedRelease<P::Release>) -> Target {
-        Target {
+    /// Returns what a composed release object is updated to.
+    fn target(&self, composed: &ComposedRelease<P::Release>) -> RolloutTarget {
+        RolloutTarget {
             spec: shared_digest(&self.object.shared_spec(), &composed.parameters),
+            defaults: composed.defaults.clone(),
             package: composed.object.package_key(),
             kubernetes: composed.kubernetes.clone(),
         }
     }
 
-    /// Sets the version of release objects that follow the newest one: to that of `running`, or else to the newest. If it cannot
+    /// Sets the version of release objects that follow the newest one: to that of `package_of`, or else to the newest. If it cannot
     /// be resolved, the version stays.
     async fn pin_versions(
         &self,
         composed: &mut ComposedObjects<P>,
         existing: &ClusterMap<Arc<P::Release>>,
-        running: Option<&P::Release>,
+        package_of: Option<&P::Release>,
     ) {
         let version_of = |release: &P::Release| release.desired().ok()?.package.version;
         let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
@@ -324,7 +464,7 @@ where
             let Some(one) = one.as_mut().filter(|one| one.object.follows_newest_version()) else { continue };
             let Ok(desired) = one.object.desired() else { continue };
             let package = desired.package.to_string();
-            let newest = match (running.and_then(version_of), known.get(&package)) {
+            let newest = match (package_of.and_then(version_of), known.get(&package)) {
                 (Some(version), _) => Some(version),
                 (None, Some(newest)) => newest.clone(),
                 (None, None) => {
@@ -343,17 +483,17 @@ where
     }
 }
 
-/// Returns a release object with its mark. While the policy does not exist, only an object that had one has one.
-fn marked<R: ReleaseKind>(
+/// Returns a release object with its record. While the policy does not exist, only an object that had one has one.
+fn with_record<R: ReleaseKind>(
     mut object: R,
     mode: &RolloutMode,
     kind: ChangeKind,
     existing: Option<&R>,
-    target: &Target,
+    target: &RolloutTarget,
     now: Timestamp,
 ) -> R {
-    if matches!(mode, RolloutMode::On(_)) || existing.and_then(Mark::of).is_some() {
-        next_mark(kind, existing, target, now).set(&mut object);
+    if matches!(mode, RolloutMode::On(_)) || existing.and_then(RolloutRecord::of).is_some() {
+        next_record(kind, existing, target, now).set(&mut object);
     }
     object
 }

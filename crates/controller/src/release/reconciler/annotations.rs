@@ -8,8 +8,7 @@ use chandler_api::extensions::{
 use chandler_core::{
     digest::InputDigest,
     policy::{is_marked_unselected, last_on_cluster_delete},
-    release::{Desired, ReleaseKind},
-    rollout::requested_rollback,
+    release::{Desired, ReleaseKind, RollbackRequest},
 };
 use kube::{
     ResourceExt as _,
@@ -28,9 +27,14 @@ impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Records what the policy says about the deletion of the Cluster, for the case that the policy is deleted before.
-    /// Also removes the request for a rollback of earlier inputs.
-    pub(super) async fn record_policy(&self, desired: &Desired, view: &View) -> Result<(), ManagementError> {
+    /// Updates the annotations that depend on the placement, its policy and the inputs: what the policy says about the deletion of
+    /// the Cluster is recorded for the case that the policy is deleted before, and a request for a rollback of an earlier spec is
+    /// removed.
+    pub(super) async fn sync_annotations(
+        &self,
+        desired: &Desired,
+        view: &View,
+    ) -> Result<(), ManagementError> {
         let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
         let inputs = self.known_inputs(desired, view);
         let changes = changes(&*self.object, &self.placement, inputs.as_ref().map(|inputs| &inputs.digest));
@@ -57,7 +61,8 @@ fn changes<R: ReleaseKind>(
     inputs: Option<&InputDigest>,
 ) -> Annotations<'static> {
     let mut changes = Annotations::new();
-    if inputs.is_some_and(|inputs| requested_rollback(release).is_some_and(|(_, of)| of != *inputs)) {
+    let is_outdated = |inputs| RollbackRequest::current(release, inputs).is_none();
+    if RollbackRequest::of(release).is_some() && inputs.is_some_and(is_outdated) {
         changes.insert(ROLLBACK_ANNOTATION, None);
     }
     if last_on_cluster_delete(release) != placement.on_cluster_delete {
@@ -87,10 +92,12 @@ mod tests {
         };
         let on_cluster_delete = |value| vec![(ON_CLUSTER_DELETE_ANNOTATION, value)];
         let current = InputDigest::parse(&"a".repeat(40)).unwrap();
-        let rollback = |inputs: &str| json!({ROLLBACK_ANNOTATION: format!("3.{}", inputs.repeat(40))});
+        let rollback = |inputs: &str, generation: &str| json!({ROLLBACK_ANNOTATION: format!("3.{}{generation}", inputs.repeat(40))});
         let rows = [
-            (rollback("a"), state(None, false), vec![]),
-            (rollback("b"), state(None, false), vec![(ROLLBACK_ANNOTATION, None)]),
+            (rollback("a", ""), state(None, false), vec![]),
+            (rollback("b", ""), state(None, false), vec![(ROLLBACK_ANNOTATION, None)]),
+            (rollback("b", ".2"), state(None, false), vec![]),
+            (rollback("b", ".1"), state(None, false), vec![(ROLLBACK_ANNOTATION, None)]),
             (json!({}), state(None, false), vec![]),
             (json!({}), state(Some(Uninstall), false), on_cluster_delete(Some("Uninstall"))),
             (json!({ON_CLUSTER_DELETE_ANNOTATION: "Uninstall"}), state(Some(Uninstall), false), vec![]),
@@ -105,7 +112,7 @@ mod tests {
         ];
         for (annotations, placement, expected) in rows {
             let release: HelmReleaseProxy = serde_json::from_value(json!({
-                "metadata": {"name": "hello-blue", "annotations": annotations},
+                "metadata": {"name": "hello-blue", "generation": 2, "annotations": annotations},
                 "spec": {"clusterRef": {}, "chartName": "hello", "repoURL": "https://charts.example"},
             }))
             .unwrap();

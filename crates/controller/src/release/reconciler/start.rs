@@ -81,6 +81,17 @@ where
         Some(stored).filter(|stored| was_deployed && stored.mark.is_some()).cloned()
     }
 
+    /// Publishes an Event if the revision that a user wants to restore cannot be restored.
+    pub(super) fn publish_impossible_rollback(&self, desired: &Desired) {
+        let Some(revision) = self.state.impossible_rollback else { return };
+        let note = format!(
+            "revision {revision} of release {} cannot be restored: it is not stored, Chandler has not deployed it, or the package \
+             tool cannot roll back; `chandler history` lists the revisions",
+            desired.release
+        );
+        self.context.events.warning(&*self.object, "RollbackImpossible", &note);
+    }
+
     /// Returns the revision that a rollback restores. The watch may lag behind the `newest` one, which an operation has reported.
     pub(super) fn rollback_target(
         desired: &Desired,

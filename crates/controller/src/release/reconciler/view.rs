@@ -6,8 +6,9 @@ use chandler_api::extensions::{DriftMode, OnFailure};
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
-    release::{ClusterState, Desired, RecordState, ReleaseKind, ToolChoice, tool_with_record},
-    rollout::requested_rollback,
+    release::{
+        ClusterState, Desired, RecordState, ReleaseKind, RollbackRequest, ToolChoice, tool_with_record,
+    },
     target::Target,
 };
 use chandler_tool::PackageTool;
@@ -93,7 +94,7 @@ where
     async fn can_roll_back(&self, tool: &PackageTool) -> bool {
         let remediation = self.placement.policy.effective().remediation;
         let is_requested =
-            self.placement.aborted_from.is_some() || requested_rollback(&*self.object).is_some();
+            self.placement.aborted_from.is_some() || RollbackRequest::of(&*self.object).is_some();
         let is_remediation = self.status.last_failure.is_some()
             && remediation.is_some_and(|remediation| remediation.on_failure == OnFailure::Rollback);
         if !is_requested && !is_remediation {

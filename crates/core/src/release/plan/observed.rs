@@ -5,7 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
-use super::super::{Collision, Operation, Strategy, TestNeed};
+use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed};
 use crate::{digest::InputDigest, failure::Failure, inventory::RevisionState};
 
 /// The observed state of a release: everything that [`plan`](super::plan) depends on.
@@ -61,7 +61,7 @@ pub struct Observed<'a> {
     /// [`rollback_target`](crate::inventory::ReleaseInventory::rollback_target).
     pub rollback_to: Option<u32>,
     /// The revision that a user wants to restore instead of the current inputs, or that was deployed before an aborted rollout.
-    pub requested_rollback: Option<u32>,
+    pub requested_rollback: Option<&'a RequestedRollback>,
     /// Whether objects of the release have to be compared with their package: see
     /// [`DriftState::next`](crate::drift::DriftState::next).
     pub compare: bool,

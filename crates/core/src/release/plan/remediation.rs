@@ -2,7 +2,10 @@
 
 use chandler_api::extensions::OnFailure;
 
-use super::{Observed, OperationKind, PastFailure, Plan, Step, TestNeed, Wait, backed_off, failure_key};
+use super::{
+    Observed, OperationKind, PastFailure, Plan, RolledBackCause, Step, TestNeed, Wait, backed_off,
+    failure_key,
+};
 use crate::{
     digest::InputDigest,
     inventory::{ReleaseStatus, RevisionState},
@@ -75,7 +78,9 @@ impl<'a> Attempts<'a> {
     }
 
     pub fn rolled_back(&self) -> Plan {
-        Plan::Wait(Wait::RolledBack { failure: self.observed.failure.map(|past| past.failure.clone()) })
+        let failure = self.observed.failure.map(|past| past.failure.clone());
+        let cause = failure.map_or(RolledBackCause::FailedBefore, RolledBackCause::Failed);
+        Plan::Wait(Wait::RolledBack { cause })
     }
 
     /// Returns whether the policy removes the release, whose newest revision this is, after these attempts.

@@ -1,9 +1,13 @@
 mod checks;
 mod policy;
-mod requested;
+mod requested_rollback;
 
 use super::*;
-use crate::{digest::InputMark, failure::Category};
+use crate::{
+    digest::InputMark,
+    failure::Category,
+    release::{RequestedRollback, RollbackOrigin},
+};
 
 const GENERATION: Option<i64> = Some(3);
 

@@ -9,7 +9,7 @@ use crate::{
     conditions::{NewCondition, Status},
     failure::Failure,
     policy::PolicyState,
-    release::Wait,
+    release::{RolledBackCause, Wait},
 };
 
 /// How a user lets Chandler try again.
@@ -29,19 +29,27 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }
-        Wait::RolledBack { failure: Some(failure) } => (
-            ReleaseReason::RolledBack,
-            format!("release {release} was rolled back: {} ({TRY_AGAIN})", cause(failure)),
-        ),
-        Wait::RolledBack { failure: None } => (
-            ReleaseReason::RolledBack,
-            format!(
-                "release {release} was rolled back, because the current spec has failed before or a user has asked for it; \
-                 {TRY_AGAIN}"
-            ),
-        ),
+        Wait::RolledBack { cause } => {
+            (ReleaseReason::RolledBack, format!("release {release} was rolled back{}", rolled_back(cause)))
+        }
         _ => return None,
     })
+}
+
+/// Returns why a release was rolled back, and what users can do.
+fn rolled_back(why: &RolledBackCause) -> String {
+    match why {
+        RolledBackCause::Failed(failure) => format!(": {} ({TRY_AGAIN})", cause(failure)),
+        RolledBackCause::FailedBefore => {
+            format!(", because the current spec has failed before; {TRY_AGAIN}")
+        }
+        RolledBackCause::Requested => format!(", because a user has asked for it; {TRY_AGAIN}"),
+        RolledBackCause::RolloutAborted => {
+            ", because its rollout was aborted; change the spec of the placement, or run \
+                                            `chandler rollout resume`"
+                .to_owned()
+        }
+    }
 }
 
 fn cause(failure: &Failure) -> String {

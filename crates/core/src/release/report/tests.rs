@@ -5,7 +5,12 @@ use chandler_api::{
 use serde_json::json;
 
 use super::*;
-use crate::{conditions::merge, health::HealthChecks, policy::ReleasePolicy, release::ReleaseKind};
+use crate::{
+    conditions::merge,
+    health::HealthChecks,
+    policy::ReleasePolicy,
+    release::{ReleaseKind, RolledBackCause},
+};
 
 fn reported(
     plan: &Plan,
@@ -145,11 +150,25 @@ fn a_release_that_waits_because_of_its_policy_says_so() {
             "NotReady: Deployment default/web",
         ),
         (
-            Wait::RolledBack { failure: Some(failure) },
+            Wait::RolledBack { cause: RolledBackCause::Failed(failure) },
             "RolledBack",
             "rolled back: NotReady: Deployment default/web",
         ),
-        (Wait::RolledBack { failure: None }, "RolledBack", "run `chandler retry`"),
+        (
+            Wait::RolledBack { cause: RolledBackCause::FailedBefore },
+            "RolledBack",
+            "the current spec has failed before; change the spec, or run `chandler retry`",
+        ),
+        (
+            Wait::RolledBack { cause: RolledBackCause::Requested },
+            "RolledBack",
+            "a user has asked for it; change the spec, or run `chandler retry`",
+        ),
+        (
+            Wait::RolledBack { cause: RolledBackCause::RolloutAborted },
+            "RolledBack",
+            "its rollout was aborted; change the spec of the placement, or run `chandler rollout resume`",
+        ),
     ];
     for (wait, reason, text) in rows {
         let report = reported(&Plan::Wait(wait.clone()), &[], None, &PolicyState::None).unwrap();

@@ -277,7 +277,10 @@ fn inputs_that_were_rolled_back_are_not_tried_again() {
     let unread = past(failure_key::read(GENERATION, Some(&inputs)), failure(), 1_010);
     let unread_after = PastFailure { attempted: last.attempted.clone(), attempts: 2, ..unread.clone() };
     let unread_old_spec = past(failure_key::read(Some(2), Some(&inputs)), failure(), 1_010);
-    let waits = |failure| Plan::Wait(Wait::RolledBack { failure });
+    let waits = |failure: Option<Failure>| {
+        let cause = failure.map_or(RolledBackCause::FailedBefore, RolledBackCause::Failed);
+        Plan::Wait(Wait::RolledBack { cause })
+    };
     let base = Observed {
         remediation: Some(remediation(OnFailure::Rollback)),
         failure: Some(&last),
