@@ -97,7 +97,8 @@ pub const REPLACE_CRDS_ANNOTATION: &str = "chandler.dev/replace-unsafe-crds";
 /// package nor corrected.
 pub const DRIFT_ANNOTATION: &str = "chandler.dev/drift";
 /// Annotation of a release object whose placement rolls changes out: what the placement shared between its clusters when the
-/// object got its spec, and how the object was moved there, as JSON.
+/// object got its spec, how the object got there, and what a rollout has to
+/// remember of its release, as JSON.
 pub const ROLLOUT_ANNOTATION: &str = "chandler.dev/rollout";
 /// Annotation of a placement with the value `true`: its rollout does not go on. `chandler rollout pause` writes it.
 pub const ROLLOUT_PAUSED_ANNOTATION: &str = "chandler.dev/rollout-paused";
@@ -107,11 +108,11 @@ pub const ROLLOUT_RESUME_AT_ANNOTATION: &str = "chandler.dev/rollout-resume-at";
 /// Annotation of a placement with the names of the Clusters, separated by commas, that its rollouts leave out.
 /// `chandler rollout skip` writes it.
 pub const ROLLOUT_SKIP_ANNOTATION: &str = "chandler.dev/rollout-skip";
-/// Annotation of a placement with the targets, separated by commas, that no release moves to any more, and from which those
-/// that have moved are rolled back. `chandler rollout abort` writes it.
+/// Annotation of a placement with the targets, separated by commas, that no release is updated to any more, and from which those
+/// that were updated are rolled back. `chandler rollout abort` writes it.
 pub const ROLLOUT_ABORT_ANNOTATION: &str = "chandler.dev/rollout-abort";
-/// Annotation of a release object with the revision that a user wants to restore, a dot, and `inputDigest` of its status.
-/// `chandler rollback` writes it. It has no effect once the release has other inputs.
+/// Annotation of a release object with the revision that a user wants to restore, `inputDigest` of its status, and its generation,
+/// separated by dots. `chandler rollback` writes it. It has no effect once both have changed.
 pub const ROLLBACK_ANNOTATION: &str = "chandler.dev/rollback-to";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";

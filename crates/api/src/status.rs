@@ -30,7 +30,7 @@ pub const POLICY_ACCEPTED: &str = "PolicyAccepted";
 pub const DRIFTED: &str = "Drifted";
 /// Condition of a release object whose policy runs the tests of the package: they have succeeded.
 pub const TESTED: &str = "Tested";
-/// Condition of a placement whose policy has a rollout: every cluster has the current spec.
+/// Condition of a placement whose policy has a rollout: no reachable cluster that is not skipped waits for a change.
 pub const ROLLED_OUT: &str = "RolledOut";
 
 /// Observed state of a placement. Every kind of placement has it.

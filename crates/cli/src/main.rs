@@ -65,7 +65,7 @@ enum Command {
     Suspend(suspend::SuspendArgs),
     Resume(resume::ResumeArgs),
     Retry(retry::RetryArgs),
-    /// Show, pause, resume and abort the rollout of a placement
+    /// Show, pause, resume and abort the rollout of a placement, and leave clusters out
     #[command(subcommand)]
     Rollout(rollout::RolloutCommand),
     Rollback(rollback::RollbackArgs),

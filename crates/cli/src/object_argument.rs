@@ -1,4 +1,4 @@
-//! The placement or release that `chandler suspend`, `resume`, `retry` and `history` are about.
+//! The placement or release that `chandler suspend`, `resume`, `retry`, `history`, `rollback` and `rollout` are about.
 
 use anyhow::{Context as _, Result, bail};
 use chandler_view::{

@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use chandler_view::{rollouts, suspend_and_retry::Change};
+use chandler_api::extensions::ROLLBACK_ANNOTATION;
+use chandler_view::{rollback, suspend_and_retry::Change};
 use clap::Args;
+use serde_json::Value;
 
 use crate::object_argument::{ObjectArgs, name};
 
@@ -25,7 +27,7 @@ pub async fn run(arguments: RollbackArgs) -> Result<()> {
     let RollbackArgs { object, to_revision } = arguments;
     let selection = object.read().await?;
     let objects = selection.objects()?;
-    let changes = rollouts::roll_back(&objects, &selection.fleet, to_revision)?;
+    let changes = rollback::roll_back(&objects, &selection.fleet, to_revision)?;
     selection.write(&changes).await?;
     selection.print(&changes, || text(&changes))
 }
@@ -35,11 +37,11 @@ fn text(changes: &[Change]) -> String {
     for change in changes {
         let name = name(change);
         let _ = match &change.patch {
-            Some(_) => writeln!(text, "{name} is rolled back."),
+            Some(patch) => writeln!(text, "{name} will be rolled back to revision {}.", revision(patch)),
             None => writeln!(
                 text,
-                "{name} has no earlier revision that was deployed, so nothing is rolled back; `chandler describe {}` shows \
-                 its state.",
+                "{name} has no earlier revision that was deployed, or Chandler has not reconciled it yet, so nothing is rolled \
+                 back; `chandler describe {}` shows its state. Try again once it is reconciled.",
                 change.object.argument()
             ),
         };
@@ -48,4 +50,10 @@ fn text(changes: &[Change]) -> String {
         text.push_str("There is no release, so nothing is rolled back.\n");
     }
     text
+}
+
+/// Returns the revision in the annotation of a patch.
+fn revision(patch: &Value) -> &str {
+    let annotation = patch["metadata"]["annotations"][ROLLBACK_ANNOTATION].as_str().unwrap_or_default();
+    annotation.split('.').next().unwrap_or_default()
 }

@@ -60,7 +60,7 @@ pub struct ResumeArgs {
 /// Abort the rollout of a placement, and roll back the releases that it has updated
 ///
 /// They stay at the earlier revision until the spec of the placement changes. The annotation `chandler.dev/rollout-abort` names
-/// what no release moves to any more.
+/// what no release is updated to any more.
 #[derive(Debug, Args)]
 pub struct AbortArgs {
     #[command(flatten)]
@@ -92,19 +92,25 @@ pub async fn run(command: RolloutCommand) -> Result<()> {
         RolloutCommand::Status(StatusArgs { placement, watch: true }) => watch(placement).await,
         RolloutCommand::Pause(PauseArgs { placement }) => {
             let selection = placement.read().await?;
-            let change = rollouts::pause(selection.placement()?);
+            let change = rollouts::pause(selection.placement()?)?;
             apply(&selection, change, "is paused", "is paused already").await
         }
         RolloutCommand::Resume(ResumeArgs { placement }) => {
             let selection = placement.read().await?;
             let now = server_time(&selection.client).await;
-            let change = rollouts::resume(&selection.fleet, selection.placement()?, now);
+            let change = rollouts::resume(&selection.fleet, selection.placement()?, now)?;
             apply(&selection, change, "is resumed", "is resumed").await
         }
         RolloutCommand::Abort(AbortArgs { placement }) => {
             let selection = placement.read().await?;
             let change = rollouts::abort(selection.placement()?)?;
-            apply(&selection, change, "is aborted; what has moved is rolled back", "is aborted already").await
+            apply(
+                &selection,
+                change,
+                "is aborted; the releases that it has updated will be rolled back",
+                "is aborted already",
+            )
+            .await
         }
         RolloutCommand::Skip(SkipArgs { placement, cluster, none }) => {
             let selection = placement.read().await?;
@@ -153,8 +159,14 @@ async fn watch(arguments: PlacementArgs) -> Result<()> {
         }
         match status.state {
             RolloutState::Done if is_observed(placement) => return Ok(()),
-            RolloutState::Stopped | RolloutState::Aborted => {
-                bail!("the rollout of {} has not ended", placement.object)
+            RolloutState::Stopped => bail!(
+                "the rollout of {} has stopped; run `chandler rollout resume`, `skip` or `abort`",
+                placement.object
+            ),
+            RolloutState::Aborted => bail!("the rollout of {} was aborted", placement.object),
+            // No user has paused it: its policy is invalid.
+            RolloutState::Paused if !placement.rollout.paused && is_observed(placement) => {
+                bail!("the rollout of {} does not go on: {}", placement.object, status.message)
             }
             _ => tokio::time::sleep(INTERVAL).await,
         }
@@ -168,20 +180,30 @@ fn is_observed(placement: &Placement) -> bool {
 
 fn text(status: &RolloutStatus) -> String {
     let wave = status.wave.as_ref().map(|wave| format!("{wave} ({}/{})", status.wave_index, status.waves));
-    let numbers =
-        [status.total, status.updated, status.updating, status.held, status.failed, status.unavailable];
-    let [total, updated, updating, held, failed, unavailable] = numbers.map(|number| number.to_string());
+    let numbers = [
+        status.total,
+        status.updated,
+        status.updating,
+        status.waiting,
+        status.failed,
+        status.unavailable,
+        status.skipped,
+    ];
+    let [total, updated, updating, waiting, failed, unavailable, skipped] =
+        numbers.map(|number| number.to_string());
     let row = [
         status.state.to_string(),
         wave.unwrap_or_else(|| "-".to_owned()),
         total,
         updated,
         updating,
-        held,
+        waiting,
         failed,
         unavailable,
+        skipped,
     ];
-    let header = ["STATE", "WAVE", "CLUSTERS", "UPDATED", "UPDATING", "WAITING", "FAILED", "UNAVAILABLE"];
+    let header =
+        ["STATE", "WAVE", "CLUSTERS", "UPDATED", "UPDATING", "WAITING", "FAILED", "UNAVAILABLE", "SKIPPED"];
     format!("{}\n{}\n", table(header, &[row]), status.message)
 }
 
@@ -198,13 +220,13 @@ mod tests {
             waves: 3,
             total: 40,
             updated: 4,
-            held: 36,
+            waiting: 36,
             message: "the next wave waits".to_owned(),
             ..RolloutStatus::default()
         };
         let expected = "\
-STATE     WAVE           CLUSTERS   UPDATED   UPDATING   WAITING   FAILED   UNAVAILABLE
-Soaking   canary (1/3)   40         4         0          36        0        0
+STATE     WAVE           CLUSTERS   UPDATED   UPDATING   WAITING   FAILED   UNAVAILABLE   SKIPPED
+Soaking   canary (1/3)   40         4         0          36        0        0             0
 
 the next wave waits
 ";

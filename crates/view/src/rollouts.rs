@@ -1,10 +1,10 @@
-//! The changes that `chandler rollout` and `chandler rollback` make: annotations of placements and releases. Pure.
+//! The changes that `chandler rollout` makes: annotations of placements. Pure.
 
 use std::collections::BTreeSet;
 
 use chandler_api::{
     extensions::{
-        ROLLBACK_ANNOTATION, ROLLOUT_ABORT_ANNOTATION, ROLLOUT_PAUSED_ANNOTATION, ROLLOUT_RESUME_AT_ANNOTATION,
+        ROLLOUT_ABORT_ANNOTATION, ROLLOUT_PAUSED_ANNOTATION, ROLLOUT_RESUME_AT_ANNOTATION,
         ROLLOUT_SKIP_ANNOTATION,
     },
     status::{RolloutState, RolloutStatus},
@@ -13,8 +13,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
-    fleet::{Fleet, Placement, Release},
-    suspend_and_retry::{AnnotatedObjects, Change, releases_of},
+    fleet::{Fleet, Placement},
+    suspend_and_retry::{Change, ChangeError, releases_of},
 };
 
 /// A rollout that cannot be changed as requested.
@@ -28,17 +28,8 @@ pub enum RolloutError {
         "the rollout of {placement} has ended, so there is nothing to abort; `chandler rollback` restores earlier revisions"
     )]
     Ended { placement: String },
-    #[error("{placement} has no release on cluster `{cluster}`")]
-    NoRelease { placement: String, cluster: String },
-    #[error("{release} has no revision {revision} that was deployed; it has {}", numbers(known))]
-    NoRevision { release: String, revision: u32, known: Vec<u32> },
-}
-
-fn numbers(revisions: &[u32]) -> String {
-    if revisions.is_empty() {
-        return "none".to_owned();
-    }
-    revisions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    #[error(transparent)]
+    Change(#[from] ChangeError),
 }
 
 /// Returns the rollout of a placement.
@@ -48,13 +39,15 @@ pub fn rollout(placement: &Placement) -> Result<&RolloutStatus, RolloutError> {
 }
 
 /// Returns the change that pauses a rollout.
-pub fn pause(placement: &Placement) -> Change {
+pub fn pause(placement: &Placement) -> Result<Change, RolloutError> {
+    rollout(placement)?;
     let patch = (!placement.rollout.paused).then(|| patch(&[(ROLLOUT_PAUSED_ANNOTATION, json!("true"))]));
-    change(placement, patch)
+    Ok(change(placement, patch))
 }
 
 /// Returns the change that lets a rollout go on: failures until now do not count any more.
-pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Change {
+pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Result<Change, RolloutError> {
+    rollout(placement)?;
     // The clock of the manager may be ahead. Recorded times have no fractions of a second.
     let failures =
         releases_of(fleet, placement).into_iter().filter_map(|one| one.status.last_failure.as_ref());
@@ -65,7 +58,7 @@ pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Change {
         (ROLLOUT_ABORT_ANNOTATION, Value::Null),
         (ROLLOUT_RESUME_AT_ANNOTATION, json!(resumed_at.to_string())),
     ]);
-    change(placement, Some(patch))
+    Ok(change(placement, Some(patch)))
 }
 
 /// Returns the change that aborts a rollout.
@@ -86,8 +79,9 @@ pub fn skip(fleet: &Fleet, placement: &Placement, clusters: &[String]) -> Result
     let known: BTreeSet<_> =
         releases_of(fleet, placement).into_iter().map(|one| one.cluster.clone()).collect();
     if let Some(unknown) = clusters.iter().find(|cluster| !known.contains(*cluster)) {
-        let placement = placement.object.to_string();
-        return Err(RolloutError::NoRelease { placement, cluster: unknown.clone() });
+        let (placement, cluster) = (placement.object.to_string(), unknown.clone());
+        let clusters = known.into_iter().collect();
+        return Err(ChangeError::NoRelease { placement, cluster, clusters }.into());
     }
     let mut all = placement.rollout.skip.clone();
     all.extend(clusters.iter().cloned());
@@ -102,47 +96,11 @@ pub fn skip_none(placement: &Placement) -> Change {
     change(placement, is_changed.then(|| patch(&[(ROLLOUT_SKIP_ANNOTATION, Value::Null)])))
 }
 
-/// Returns the changes that roll releases back to a revision, or to the last one that was deployed before the newest. A release
-/// without such a revision has no patch.
-pub fn roll_back(
-    objects: &AnnotatedObjects<'_>,
-    fleet: &Fleet,
-    revision: Option<u32>,
-) -> Result<Vec<Change>, RolloutError> {
-    let releases = match objects {
-        AnnotatedObjects::Placement(placement) => releases_of(fleet, placement),
-        AnnotatedObjects::Releases(releases) => releases.clone(),
-    };
-    releases.into_iter().map(|release| roll_back_one(release, revision)).collect()
-}
-
-fn roll_back_one(release: &Release, revision: Option<u32>) -> Result<Change, RolloutError> {
-    let status = &release.status;
-    let was_deployed = |status: &str| matches!(status, "deployed" | "superseded");
-    let newest = status.revision.unwrap_or_default();
-    let earlier = status.history.iter().filter(|one| one.revision < newest && was_deployed(&one.status));
-    let known: Vec<_> = earlier.map(|one| one.revision).collect();
-    let target = match revision {
-        Some(revision) if !known.contains(&revision) => {
-            let release = release.object.to_string();
-            return Err(RolloutError::NoRevision { release, revision, known });
-        }
-        Some(revision) => Some(revision),
-        None => known.into_iter().max(),
-    };
-    let value = target.zip(status.input_digest.as_ref()).map(|(target, inputs)| format!("{target}.{inputs}"));
-    Ok(Change {
-        object: release.object.clone(),
-        cluster: Some(release.cluster.clone()),
-        patch: value.map(|value| patch(&[(ROLLBACK_ANNOTATION, json!(value))])),
-    })
-}
-
 fn change(placement: &Placement, patch: Option<Value>) -> Change {
     Change { object: placement.object.clone(), cluster: None, patch }
 }
 
-fn patch(annotations: &[(&str, Value)]) -> Value {
+pub(crate) fn patch(annotations: &[(&str, Value)]) -> Value {
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     json!({"metadata": {"annotations": annotations}})
@@ -156,10 +114,6 @@ mod tests {
     /// A placement with a rollout, and releases on `alpha` and `bravo`, of which the first has failed.
     fn fleet(state: RolloutState) -> Fleet {
         let mut failed = ready("False", "RetriesExhausted", "");
-        failed["inputDigest"] = json!("d1");
-        failed["revision"] = json!(4);
-        let record = |revision: u32, status: &str| json!({"revision": revision, "status": status, "at": "2026-01-01T00:00:00Z"});
-        failed["history"] = json!([record(4, "failed"), record(3, "deployed"), record(2, "superseded")]);
         failed["lastFailure"] = json!({
             "category": "NotReady", "message": "", "input": "", "count": 1, "at": "2026-01-01T00:05:00Z",
         });
@@ -181,12 +135,17 @@ mod tests {
     #[test]
     fn rollouts_are_paused_and_resumed() {
         let mut fleet = fleet(RolloutState::Stopped);
-        let paused = annotations(&pause(&fleet.placements[0]));
+        let paused = annotations(&pause(&fleet.placements[0]).unwrap());
         assert_eq!(paused, Some(json!({"chandler.dev/rollout-paused": "true"})));
         fleet.placements[0].rollout.paused = true;
-        assert_eq!(pause(&fleet.placements[0]).patch, None);
-        let resumed =
-            |now: &str| annotations(&resume(&fleet, &fleet.placements[0], now.parse().unwrap())).unwrap();
+        assert_eq!(pause(&fleet.placements[0]).unwrap().patch, None);
+        let other = placement("other", &[]);
+        assert!(matches!(pause(&other), Err(RolloutError::NoRollout { .. })));
+        assert!(matches!(resume(&fleet, &other, Timestamp::UNIX_EPOCH), Err(RolloutError::NoRollout { .. })));
+        let resumed = |now: &str| {
+            let change = resume(&fleet, &fleet.placements[0], now.parse().unwrap()).unwrap();
+            annotations(&change).unwrap()
+        };
         let late = resumed("2026-01-01T01:00:00Z");
         assert_eq!(late["chandler.dev/rollout-resume-at"], "2026-01-01T01:00:00Z");
         assert_eq!(late["chandler.dev/rollout-paused"], Value::Null);
@@ -215,24 +174,10 @@ mod tests {
         assert_eq!(annotations(&alpha), Some(json!({"chandler.dev/rollout-skip": "alpha,bravo"})));
         assert_eq!(skip(&fleet, placement, &["bravo".to_owned()]).unwrap().patch, None);
         let error = skip(&fleet, placement, &["zulu".to_owned()]).unwrap_err().to_string();
-        assert_eq!(error, "HelmChartProxy fleet/hello has no release on cluster `zulu`");
-        assert_eq!(annotations(&skip_none(placement)), Some(json!({"chandler.dev/rollout-skip": null})));
-    }
-
-    #[test]
-    fn releases_are_rolled_back_to_a_revision_that_was_deployed() {
-        let fleet = fleet(RolloutState::Done);
-        let all = AnnotatedObjects::Placement(&fleet.placements[0]);
-        let changes = roll_back(&all, &fleet, None).unwrap();
-        let rolled_back = Some(json!({"chandler.dev/rollback-to": "3.d1"}));
-        assert_eq!(changes.iter().map(annotations).collect::<Vec<_>>(), [rolled_back, None]);
-        let one = AnnotatedObjects::Releases(vec![&fleet.releases[0]]);
-        let changes = roll_back(&one, &fleet, Some(2)).unwrap();
-        assert_eq!(annotations(&changes[0]), Some(json!({"chandler.dev/rollback-to": "2.d1"})));
-        let error = roll_back(&one, &fleet, Some(4)).unwrap_err().to_string();
         assert_eq!(
             error,
-            "HelmReleaseProxy fleet/hello-alpha has no revision 4 that was deployed; it has 3, 2"
+            "HelmChartProxy fleet/hello has no release on cluster `zulu`; it has releases on alpha, bravo"
         );
+        assert_eq!(annotations(&skip_none(placement)), Some(json!({"chandler.dev/rollout-skip": null})));
     }
 }

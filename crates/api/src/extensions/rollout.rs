@@ -1,12 +1,13 @@
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString};
+use kube_core::Rule;
 use kube_derive::KubeSchema;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::addons::{Timeout, rules::go_duration};
 
-/// How a change of a placement reaches its clusters. First installations, changes of one Cluster's own data, moves together with
-/// Kubernetes, corrections and removals are not held back.
+/// How a change of a placement reaches its clusters. First installations, changes of one Cluster's own data, versions that follow a
+/// Kubernetes upgrade, corrections of drift and removals are not held back.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
@@ -51,8 +52,9 @@ impl Default for RolloutPolicy {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
 pub struct Wave {
-    /// Name of the wave.
+    /// Name of the wave. `others` is that of the clusters that no selector matches.
     #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = not_the_last_wave())]
     pub name: String,
     /// Selects Clusters by label.
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
@@ -77,6 +79,10 @@ fn default_stop_after_failures() -> u32 {
 
 fn default_timeout() -> Timeout {
     Timeout("15m".to_owned())
+}
+
+fn not_the_last_wave() -> Rule {
+    Rule::new("self != 'others'").message("others is the wave of the clusters that no selector matches")
 }
 
 fn no_soak() -> Timeout {
@@ -137,6 +143,8 @@ mod tests {
         assert!(number["description"].as_str().unwrap().contains("percentage"), "{number}");
         assert_eq!(rollout["waves"]["x-kubernetes-list-map-keys"], json!(["name"]));
         assert_eq!(rollout["waves"]["maxItems"], 16);
+        let name = &rollout["waves"]["items"]["properties"]["name"];
+        assert_eq!(name["x-kubernetes-validations"][0]["rule"], "self != 'others'");
         assert_eq!(rollout["timeout"]["default"], "15m");
     }
 }

@@ -19,7 +19,7 @@ string_enum! {
         StillNeeded = "StillNeeded",
         Reinstalling = "Reinstalling",
         Updating = "Updating",
-        /// Every cluster has the current spec.
+        /// No reachable cluster that is not skipped waits for a change.
         RolledOut = "RolledOut",
         RollingOut = "RollingOut",
         /// The next wave of the rollout has to wait.

@@ -23,7 +23,8 @@ pub struct RolloutStatus {
     /// Number of clusters.
     #[serde(default)]
     pub total: u32,
-    /// Number of clusters whose release is up to date and ready, or was so when its time had passed.
+    /// Number of clusters whose release object has the current spec and is neither being updated nor failed. First installations
+    /// count, ready or not.
     #[serde(default)]
     pub updated: u32,
     /// Number of clusters whose release is being updated.
@@ -41,7 +42,8 @@ pub struct RolloutStatus {
     /// Number of clusters that a user has left out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skipped: u32,
-    /// Digests of what the clusters move to: one, unless clusters get different packages.
+    /// Digests of what the clusters are updated to: one, unless clusters get different packages. If these are more than 10,
+    /// the digest of the spec that they share.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
     /// What the rollout waits for.
@@ -56,7 +58,7 @@ pub enum RolloutState {
     Progressing,
     /// The releases of a wave have to be ready for a while before the next wave begins.
     Soaking,
-    /// A user has paused it.
+    /// A user has paused it, or `rollout` of the policy is invalid.
     Paused,
     /// Too many releases have failed.
     Stopped,
@@ -68,9 +70,6 @@ pub enum RolloutState {
 }
 
 impl RolloutState {
-    pub const ALL: [Self; 6] =
-        [Self::Progressing, Self::Soaking, Self::Paused, Self::Stopped, Self::Aborted, Self::Done];
-
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Progressing => "Progressing",

@@ -148,9 +148,11 @@ mod tests {
 
     #[test]
     fn a_target_that_cannot_be_composed_is_the_last_one_or_unknown() {
+        let known_targets = |names: &[&str]| composed(names, "1");
         let after = |known: &[&str], composed: ComposedTargets, missing: &[(&str, bool)]| {
             let mut targets = Targets::default();
-            targets.update(&ReconcileScope::All, super::tests::composed(known, "1"), |_| true);
+            let first = known_targets(known);
+            targets.update(&ReconcileScope::All, first, |_| true);
             let missing = missing.iter().map(|(name, is_soon)| (key(name), *is_soon)).collect();
             targets.update(&ReconcileScope::All, ComposedTargets { missing, ..composed }, |_| true);
             targets
@@ -159,11 +161,11 @@ mod tests {
         assert_eq!(packages(&same), [("a", "1"), ("b", "1")], "nothing has changed");
         assert_eq!(same.unknown, BTreeSet::new());
         let changed = after(&["a", "b"], composed(&["b"], "2"), &[("a", true)]);
-        assert_eq!((packages(&changed), changed.unknown), (vec![("b", "2")], [key("a")].into()));
+        assert_eq!((packages(&changed), changed.unknown.clone()), (vec![("b", "2")], [key("a")].into()));
         let restarted = after(&[], composed(&["b"], "1"), &[("a", true)]);
-        assert_eq!((packages(&restarted), restarted.unknown), (vec![("b", "1")], [key("a")].into()));
+        assert_eq!((packages(&restarted), restarted.unknown.clone()), (vec![("b", "1")], [key("a")].into()));
         let waiting = after(&["b"], composed(&["b"], "1"), &[("a", false)]);
-        assert_eq!((packages(&waiting), waiting.unknown), (vec![("b", "1")], BTreeSet::new()));
+        assert_eq!((packages(&waiting), waiting.unknown.clone()), (vec![("b", "1")], BTreeSet::new()));
         let mut again = after(&[], ComposedTargets::default(), &[("a", true), ("b", true)]);
         again.update(&ReconcileScope::All, composed(&["a", "b"], "1"), |_| true);
         assert_eq!(again.unknown, BTreeSet::new());

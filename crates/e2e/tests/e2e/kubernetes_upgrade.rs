@@ -46,7 +46,6 @@ async fn only_charts_that_read_the_kubernetes_version_are_upgraded() {
     assert_eq!(world.history(&alpha, "hello"), [(1, "deployed".to_owned())]);
 }
 
-/// Sets the version that the control plane of `alpha` reports. `None` means that it reports none.
 /// The version is unknown before the control plane is created or has started, and after `clusterctl move`, which moves no
 /// status.
 #[tokio::test]

@@ -37,7 +37,7 @@ async fn create_objects(world: &World) {
     world.releases().patch_status("hello-blue", &PatchParams::default(), &patch).await.unwrap();
     let rollout = json!({
         "state": "Stopped", "wave": "first", "waveIndex": 1, "waves": 2, "total": 3, "updated": 1, "updating": 0,
-        "failed": 1, "held": 1, "targets": ["a1-b2"], "message": "it has stopped after 1 of 1 failures",
+        "failed": 1, "waiting": 1, "targets": ["a1-b2"], "message": "it has stopped, because 1 release has failed",
     });
     let patch = Patch::Merge(json!({"status": {"observedGeneration": 1, "rollout": rollout}}));
     world.placements().patch_status("hello", &PatchParams::default(), &patch).await.unwrap();
@@ -53,13 +53,13 @@ async fn rollout_and_rollback_show_the_status_and_write_annotations() {
     create_objects(&world).await;
     let run = async |line: &str| run_ok(&world, &line.split(' ').collect::<Vec<_>>()).await;
     let text = run("rollout status hcp/hello").await;
-    for expected in ["Stopped", "first (1/2)", "it has stopped after 1 of 1 failures"] {
+    for expected in ["Stopped", "first (1/2)", "it has stopped, because 1 release has failed"] {
         assert!(text.contains(expected), "{text}");
     }
     let status: Value = serde_json::from_str(&run("rollout status hcp/hello --output json").await).unwrap();
     assert_eq!((&status["state"], &status["targets"]), (&json!("Stopped"), &json!(["a1-b2"])));
     let stopped = run_err(&world, &["rollout", "status", "hcp/hello", "--watch"]).await;
-    assert!(stopped.contains("has not ended"), "{stopped}");
+    assert!(stopped.contains("has stopped; run `chandler rollout resume`"), "{stopped}");
 
     let namespace = &world.namespace;
     let paused = run("rollout pause hcp/hello").await;
@@ -85,10 +85,14 @@ async fn rollout_and_rollback_show_the_status_and_write_annotations() {
     let rolled_back = run("rollback hcp/hello --cluster blue").await;
     assert_eq!(
         rolled_back,
-        format!("HelmReleaseProxy {namespace}/hello-blue on cluster blue is rolled back.\n")
+        format!(
+            "HelmReleaseProxy {namespace}/hello-blue on cluster blue will be rolled back to revision 1.\n"
+        )
     );
     let object = world.releases().get("hello-blue").await.unwrap();
-    assert_eq!(object.annotations()["chandler.dev/rollback-to"], format!("1.{}", "c".repeat(40)));
+    let generation = object.metadata.generation.unwrap();
+    let expected = format!("1.{}.{generation}", "c".repeat(40));
+    assert_eq!(object.annotations()["chandler.dev/rollback-to"], expected);
     let missing = run_err(&world, &["rollback", "hcp/hello", "--to-revision", "7"]).await;
-    assert!(missing.contains("has no revision 7 that was deployed; it has 1"), "{missing}");
+    assert!(missing.contains("has no revision 7 that was deployed; choose one of 1"), "{missing}");
 }

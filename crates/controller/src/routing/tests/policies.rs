@@ -124,7 +124,7 @@ fn a_policy_of_the_platform_enqueues_the_releases_of_all_namespaces() {
 fn a_placement_that_is_suspended_deleted_or_gets_another_policy_enqueues_its_releases() {
     let mut index = world();
     let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
-    let rows: [(&str, Value, &[&str]); 13] = [
+    let rows: [(&str, Value, &[&str]); 14] = [
         ("suspended", annotated("chandler.dev/suspend", "true"), &["release hello-blue"]),
         ("not suspended", annotated("chandler.dev/suspend", "false"), &["release hello-blue"]),
         ("no annotation", json!({}), &[]),
@@ -136,7 +136,8 @@ fn a_placement_that_is_suspended_deleted_or_gets_another_policy_enqueues_its_rel
         ("any CRD", annotated("chandler.dev/replace-unsafe-crds", "true"), &["release hello-blue"]),
         ("no CRD", json!({}), &["release hello-blue"]),
         ("aborted", annotated("chandler.dev/rollout-abort", "a1"), &["release hello-blue"]),
-        ("paused rollout", annotated("chandler.dev/rollout-paused", "true"), &["release hello-blue"]),
+        ("no abort", json!({}), &["release hello-blue"]),
+        ("paused rollout", annotated("chandler.dev/rollout-paused", "true"), &[]),
         (
             "deleted",
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),

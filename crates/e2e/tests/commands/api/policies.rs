@@ -64,6 +64,7 @@ async fn the_fields_of_a_policy_are_validated() {
         (rollout(json!({"timeout": "soon"})), Some("must be a duration")),
         (rollout(json!({"waves": [wave("a", "1h"), wave("b", "0s")]})), None),
         (rollout(json!({"waves": [wave("a", "1h"), wave("a", "0s")]})), Some("Duplicate value")),
+        (rollout(json!({"waves": [wave("others", "1h")]})), Some("no selector matches")),
         (rollout(json!({"waves": [wave("a", "later")]})), Some("must be a duration")),
         (rollout(json!({"waves": [{"name": "a"}]})), Some("selector: Required value")),
     ];

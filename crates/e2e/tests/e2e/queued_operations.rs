@@ -1,4 +1,4 @@
-//! Rollouts over many releases can be stopped, and survive the end of the manager.
+//! Operations of many releases that wait for a slot can be withdrawn, and survive the end of the manager.
 
 use std::{sync::Arc, time::Duration};
 
