@@ -1,5 +1,7 @@
 //! Rolls changes out: decides which of the composed release objects are written now.
 
+mod updates;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
@@ -19,7 +21,7 @@ use chandler_core::{
     rollout::{
         self, ChangeKind, Member, MemberState, RolloutPlan, RolloutRecord, RolloutRequests, RolloutSettings,
         RolloutTarget, TargetState, change_kind, member_state, next_record, observed_record, plan,
-        running_targets, shared_digest, target_of,
+        running_targets, target_of,
     },
 };
 use futures::{StreamExt as _, stream};
@@ -35,9 +37,7 @@ use serde_json::json;
 use super::{Composition, Reconciler, Releases, WRITES, by_cluster};
 use crate::{
     ReconcileError, clusters,
-    placement::{
-        ComposeError, ComposeMode, ComposedRelease, pending::ReconcileScope, rollout_targets::ComposedTargets,
-    },
+    placement::{ComposeError, ComposedRelease, pending::ReconcileScope, rollout_targets::ComposedTargets},
 };
 
 /// How changes reach the clusters of a placement.
@@ -356,66 +356,6 @@ where
         Planned { plan, targets: known.of_clusters, package_donors: ClusterMap::new(), records }
     }
 
-    /// Composes the release objects of the clusters whose turn it is. Also returns why that failed for some.
-    async fn compose_updates(
-        &self,
-        reference: &ObjectRef<P>,
-        planned: Planned,
-        all: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<(ClusterMap<P::Release>, ClusterMap<ComposeError>), ReconcileError> {
-        let Planned { plan, targets, package_donors, .. } = planned;
-        let mut groups: BTreeMap<Option<&ClusterKey>, BTreeSet<ClusterKey>> = BTreeMap::new();
-        for cluster in plan.may_update {
-            groups.entry(package_donors.get(&cluster)).or_default().insert(cluster);
-        }
-        let (mut updates, mut all_failing) = (ClusterMap::new(), ClusterMap::new());
-        for (donor, clusters) in groups {
-            let package_of = donor.and_then(|donor| all.get(donor)).map(AsRef::as_ref);
-            let Composition { objects, failing, pending } =
-                self.compose_again(clusters, package_of, all).await?;
-            for (key, one) in objects {
-                let Some(wanted) = targets.get(&key) else { continue };
-                let target = one.as_ref().map(|one| self.target(one));
-                let is_wanted = target.as_ref().is_some_and(|target| target.is_same_update(wanted));
-                if let (Some(one), Some(target)) = (one, target.as_ref().filter(|_| is_wanted)) {
-                    let (mut object, there) = (one.object, all.get(&key).map(AsRef::as_ref));
-                    next_record(ChangeKind::Shared, there, target, Timestamp::now()).set(&mut object);
-                    updates.insert(key, object);
-                    continue;
-                }
-                let will_be_known =
-                    pending.contains(&key) || failing.get(&key).is_some_and(ComposeError::is_transient);
-                if package_of.is_some() && !will_be_known {
-                    // The earlier package is not available any more.
-                    self.context.rollout_targets.abandon(reference, &wanted.package);
-                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
-                } else if target.is_some() {
-                    // Something has changed meanwhile.
-                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
-                }
-            }
-            // Another package is composed instead of the earlier one.
-            let is_reported = |error: &ComposeError| package_of.is_none() || error.is_transient();
-            all_failing.extend(failing.into_iter().filter(|(_, error)| is_reported(error)));
-        }
-        Ok((updates, all_failing))
-    }
-
-    /// Composes release objects that are written now, with the package of `package_of` if there is one.
-    async fn compose_again(
-        &self,
-        clusters: BTreeSet<ClusterKey>,
-        package_of: Option<&P::Release>,
-        all: &ClusterMap<Arc<P::Release>>,
-    ) -> Result<Composition<P>, ReconcileError> {
-        let mode = ComposeMode { package_of, write_values: true };
-        let selected =
-            clusters.into_iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(&key)?)));
-        let mut composition = self.desired(&selected.collect(), all, &mode).await?;
-        self.pin_versions(&mut composition.objects, all, package_of).await;
-        Ok(composition)
-    }
-
     /// Returns when to look for a newer version, if rollouts of the placement follow the newest one: its release objects name the
     /// version that was found.
     pub(super) fn version_poll(&self, releases: &ClusterMap<Arc<P::Release>>) -> Option<Duration> {
@@ -437,48 +377,6 @@ where
                 self.context.events.warning(&*self.object, reason.as_str(), &now.message);
             }
             RolloutState::Progressing | RolloutState::Soaking | RolloutState::Paused => {}
-        }
-    }
-
-    /// Returns what a composed release object is updated to.
-    fn target(&self, composed: &ComposedRelease<P::Release>) -> RolloutTarget {
-        RolloutTarget {
-            spec: shared_digest(&self.object.shared_spec(), &composed.parameters),
-            defaults: composed.defaults.clone(),
-            package: composed.object.package_key(),
-            kubernetes: composed.kubernetes.clone(),
-        }
-    }
-
-    /// Sets the version of release objects that follow the newest one: to that of `package_of`, or else to the newest. If it cannot
-    /// be resolved, the version stays.
-    async fn pin_versions(
-        &self,
-        composed: &mut ComposedObjects<P>,
-        existing: &ClusterMap<Arc<P::Release>>,
-        package_of: Option<&P::Release>,
-    ) {
-        let version_of = |release: &P::Release| release.desired().ok()?.package.version;
-        let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
-        for (key, one) in composed {
-            let Some(one) = one.as_mut().filter(|one| one.object.follows_newest_version()) else { continue };
-            let Ok(desired) = one.object.desired() else { continue };
-            let package = desired.package.to_string();
-            let newest = match (package_of.and_then(version_of), known.get(&package)) {
-                (Some(version), _) => Some(version),
-                (None, Some(newest)) => newest.clone(),
-                (None, None) => {
-                    let newest = (self.context.newest_version)(desired).await;
-                    let newest =
-                        newest.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
-                    known.insert(package, newest.clone());
-                    newest
-                }
-            };
-            let version = newest.or_else(|| version_of(existing.get(key)?));
-            if let Some(version) = version {
-                one.object.set_version(&version);
-            }
         }
     }
 }

@@ -1,0 +1,133 @@
+//! Composes the release objects that a rollout updates now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use chandler_core::{
+    identity::{ClusterKey, ClusterMap},
+    placement::PlacementKind,
+    release::ReleaseKind as _,
+    rollout::{ChangeKind, RolloutTarget, next_record, shared_digest},
+};
+use jiff::Timestamp;
+use kube::{Resource, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+
+use super::{ComposedObjects, Planned};
+use crate::{
+    ReconcileError,
+    placement::{
+        ComposeError, ComposeMode, ComposedRelease,
+        pending::ReconcileScope,
+        reconciler::{Composition, Reconciler},
+    },
+};
+
+impl<P> Reconciler<P>
+where
+    P: PlacementKind + Resource<Scope = NamespaceResourceScope>,
+    P::Release: Resource<Scope = NamespaceResourceScope>,
+{
+    /// Composes the release objects of the clusters whose turn it is. Also returns why that failed for some.
+    pub(super) async fn compose_updates(
+        &self,
+        reference: &ObjectRef<P>,
+        planned: Planned,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> Result<(ClusterMap<P::Release>, ClusterMap<ComposeError>), ReconcileError> {
+        let Planned { plan, targets, package_donors, .. } = planned;
+        let mut groups: BTreeMap<Option<&ClusterKey>, BTreeSet<ClusterKey>> = BTreeMap::new();
+        for cluster in plan.may_update {
+            groups.entry(package_donors.get(&cluster)).or_default().insert(cluster);
+        }
+        let (mut updates, mut all_failing) = (ClusterMap::new(), ClusterMap::new());
+        for (donor, clusters) in groups {
+            let package_of = donor.and_then(|donor| all.get(donor)).map(AsRef::as_ref);
+            let Composition { objects, failing, pending } =
+                self.compose_again(clusters, package_of, all).await?;
+            for (key, one) in objects {
+                let Some(wanted) = targets.get(&key) else { continue };
+                let target = one.as_ref().map(|one| self.target(one));
+                let is_wanted = target.as_ref().is_some_and(|target| target.is_same_update(wanted));
+                if let (Some(one), Some(target)) = (one, target.as_ref().filter(|_| is_wanted)) {
+                    let (mut object, there) = (one.object, all.get(&key).map(AsRef::as_ref));
+                    next_record(ChangeKind::Shared, there, target, Timestamp::now()).set(&mut object);
+                    updates.insert(key, object);
+                    continue;
+                }
+                let will_be_known =
+                    pending.contains(&key) || failing.get(&key).is_some_and(ComposeError::is_transient);
+                if package_of.is_some() && !will_be_known {
+                    // The earlier package is not available any more.
+                    self.context.rollout_targets.abandon(reference, &wanted.package);
+                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+                } else if target.is_some() {
+                    // Something has changed meanwhile.
+                    self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+                }
+            }
+            // Another package is composed instead of the earlier one.
+            let is_reported = |error: &ComposeError| package_of.is_none() || error.is_transient();
+            all_failing.extend(failing.into_iter().filter(|(_, error)| is_reported(error)));
+        }
+        Ok((updates, all_failing))
+    }
+
+    /// Composes release objects that are written now, with the package of `package_of` if there is one.
+    pub(super) async fn compose_again(
+        &self,
+        clusters: BTreeSet<ClusterKey>,
+        package_of: Option<&P::Release>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> Result<Composition<P>, ReconcileError> {
+        let mode = ComposeMode { package_of, write_values: true };
+        let selected =
+            clusters.into_iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(&key)?)));
+        let mut composition = self.desired(&selected.collect(), all, &mode).await?;
+        self.pin_versions(&mut composition.objects, all, package_of).await;
+        Ok(composition)
+    }
+
+    /// Returns what a composed release object is updated to.
+    pub(super) fn target(&self, composed: &ComposedRelease<P::Release>) -> RolloutTarget {
+        RolloutTarget {
+            spec: shared_digest(&self.object.shared_spec(), &composed.parameters),
+            defaults: composed.defaults.clone(),
+            package: composed.object.package_key(),
+            kubernetes: composed.kubernetes.clone(),
+        }
+    }
+
+    /// Sets the version of release objects that follow the newest one: to that of `package_of`, or else to the newest. If it cannot
+    /// be resolved, the version stays.
+    pub(super) async fn pin_versions(
+        &self,
+        composed: &mut ComposedObjects<P>,
+        existing: &ClusterMap<Arc<P::Release>>,
+        package_of: Option<&P::Release>,
+    ) {
+        let version_of = |release: &P::Release| release.desired().ok()?.package.version;
+        let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+        for (key, one) in composed {
+            let Some(one) = one.as_mut().filter(|one| one.object.follows_newest_version()) else { continue };
+            let Ok(desired) = one.object.desired() else { continue };
+            let package = desired.package.to_string();
+            let newest = match (package_of.and_then(version_of), known.get(&package)) {
+                (Some(version), _) => Some(version),
+                (None, Some(newest)) => newest.clone(),
+                (None, None) => {
+                    let newest = (self.context.newest_version)(desired).await;
+                    let newest =
+                        newest.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
+                    known.insert(package, newest.clone());
+                    newest
+                }
+            };
+            let version = newest.or_else(|| version_of(existing.get(key)?));
+            if let Some(version) = version {
+                one.object.set_version(&version);
+            }
+        }
+    }
+}
