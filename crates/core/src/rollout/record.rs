@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_read_back() {
+    fn a_record_is_read_back() {
         let mut release: HelmReleaseProxy = serde_json::from_value(json!({
             "metadata": {"name": "hello-blue"},
             "spec": {"clusterRef": {}, "chartName": "hello", "repoURL": "https://charts.example", "version": "1.0.0"},
