@@ -5,7 +5,7 @@
 //! only if it has changed again.
 
 mod comparison;
-mod corrections;
+mod repeats;
 mod report;
 mod snapshot;
 mod state;

@@ -153,13 +153,14 @@ where
             }
         }
         let health = self.health(&desired, &view);
-        let (drift, test) = (self.drift_report(&desired, &view), self.test_report(&view));
+        let (drift, test) = (self.drift_report(&desired, &view, &decision), self.test_report(&view));
         let checks =
             Checks { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
         let message_at = self.update_conditions(&desired, &decision, checks);
         let held_check_at = self.held_check_at(&decision, &view);
-        let recheck_at = [health.recheck_at, message_at, self.drift.at, self.test_retry_at(), held_check_at];
-        let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
+        let drift_at = [self.drift.at, self.drift_status_due_at()];
+        let recheck_at = [health.recheck_at, message_at, self.test_retry_at(), held_check_at];
+        let recheck_at = recheck_at.into_iter().chain(drift_at).flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
         self.record_policy(&desired, &view).await?;
@@ -275,6 +276,7 @@ where
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
             requested_rollback,
             compare: self.drift.due.is_some(),
+            comparison_is_outdated: self.comparison_is_outdated(desired),
             tests: self.test_need(view),
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),

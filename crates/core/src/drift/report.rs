@@ -3,7 +3,7 @@
 use chandler_api::status::{DriftedObject, DriftedState};
 
 /// Maximum number of objects, and of fields of each, in a message.
-const NAMED_OBJECTS: usize = 3;
+pub(super) const NAMED_OBJECTS: usize = 3;
 const NAMED_FIELDS: usize = 3;
 
 /// What is known about the drift of a release. The texts are for users.
@@ -18,9 +18,13 @@ pub enum DriftReport {
 
 /// Names the first objects.
 pub(super) fn message<'a>(objects: impl Iterator<Item = &'a DriftedObject>) -> String {
-    let mut parts: Vec<String> = objects.map(describe).collect();
-    let more = parts.len().saturating_sub(NAMED_OBJECTS);
-    parts.truncate(NAMED_OBJECTS);
+    first_objects(objects.map(describe).collect(), NAMED_OBJECTS)
+}
+
+/// Returns the first parts of a text about objects, and the number of further ones.
+pub(super) fn first_objects(mut parts: Vec<String>, limit: usize) -> String {
+    let more = parts.len().saturating_sub(limit);
+    parts.truncate(limit);
     if more > 0 {
         parts.push(format!("and {more} more"));
     }

@@ -9,7 +9,8 @@ use chandler_api::{
 use jiff::Timestamp;
 
 use super::{
-    Check, ComparisonOutcome, DriftReport, Fingerprint, ObjectComparison, Snapshot, corrections::Corrections,
+    Check, ComparisonOutcome, DriftReport, Fingerprint, ObjectComparison, Snapshot,
+    repeats::{COMPARISONS, CORRECTIONS, DIGEST_WRITES, Limit, Repeats},
     report,
 };
 use crate::{
@@ -30,13 +31,19 @@ pub struct DriftState {
     /// The objects that differ or could not be compared.
     found: Vec<DriftedObject>,
     /// Recent corrections by object.
-    corrections: BTreeMap<ObjectRecord, Corrections>,
+    corrections: BTreeMap<ObjectRecord, Repeats>,
+    /// Recent comparisons of objects that have changed, but did not have to be corrected.
+    comparisons: BTreeMap<ObjectRecord, Repeats>,
     /// The last comparisons in a row after which an object was not as it should be, and that have to be repeated: how many, and
     /// when the last one was.
     unresolved: Option<(u32, Timestamp)>,
     failure: Option<PastFailure>,
     /// When the objects have settled after the last operation.
     settled_at: Option<Timestamp>,
+    /// Recent writes of a status in which only the digest had changed.
+    digest_writes: Option<Repeats>,
+    /// When the digest has to be written, if that was postponed.
+    digest_due_at: Option<Timestamp>,
 }
 
 /// Comparisons that have failed.
@@ -115,7 +122,7 @@ impl DriftState {
             .and_then(|(count, at)| at.checked_add(backoff::delay(Category::Internal, count, seed)).ok());
         for (object, fingerprint) in snapshot.compared() {
             let wait_until = if last.fingerprint(object) != Some(fingerprint) {
-                self.corrections.get(object).and_then(Corrections::held_until)
+                held_until(&self.corrections, object).max(held_until(&self.comparisons, object))
             } else if self.must_retry(object, &snapshot.check) {
                 retry_at
             } else {
@@ -150,8 +157,10 @@ impl DriftState {
         now: Timestamp,
     ) -> Changes {
         let before = std::mem::take(&mut self.found);
-        if self.last_of(&snapshot.check).is_none() {
+        let is_first = self.last_of(&snapshot.check).is_none();
+        if is_first {
             self.corrections.clear();
+            self.comparisons.clear();
             self.unresolved = None;
         }
         let kept = before.iter().filter(|found| {
@@ -164,10 +173,17 @@ impl DriftState {
         }
         let corrected: Vec<_> =
             results.iter().filter(|one| one.outcome == ComparisonOutcome::Corrected).cloned().collect();
-        for correction in &corrected {
-            self.corrections.entry(correction.object.clone()).or_default().record(now);
+        for object in objects {
+            if corrected.iter().any(|one| one.object == *object) {
+                record(&mut self.corrections, object, CORRECTIONS, now);
+                self.comparisons.remove(object);
+            } else if !is_first {
+                record(&mut self.comparisons, object, COMPARISONS, now);
+            }
         }
-        self.corrections.retain(|_, corrections| corrections.is_recent(now));
+        for repeats in [&mut self.corrections, &mut self.comparisons] {
+            repeats.retain(|_, repeats| repeats.is_recent(now));
+        }
         let is_unresolved = objects.iter().any(|object| self.must_retry(object, &snapshot.check));
         if is_unresolved {
             let count = self.unresolved.map_or(1, |(count, _)| count.saturating_add(1));
@@ -201,12 +217,44 @@ impl DriftState {
         self.failure = Some(PastFailure { of: check.clone(), failure, count, at: now });
     }
 
-    /// Returns the entry of the status.
-    pub fn status(&self) -> Option<DriftStatus> {
+    /// Updates the entry of the status. An object that changes often, but as it may, changes only the digest: that is written a
+    /// few times a minute at once, and then once a minute.
+    pub fn update_status(&mut self, status: &mut Option<DriftStatus>, now: Timestamp) {
+        let Some(new) = self.status() else { return };
+        self.digest_due_at = None;
+        let is_same = |old: &DriftStatus| old.objects == new.objects && old.more == new.more;
+        if !status.as_ref().is_some_and(is_same) {
+            *status = Some(new);
+        } else if status.as_ref() != Some(&new) {
+            let writes = self.digest_writes.get_or_insert_with(|| Repeats::new(DIGEST_WRITES));
+            self.digest_due_at = writes.held_until().filter(|until| *until > now);
+            if self.digest_due_at.is_none() {
+                writes.record(now);
+                *status = Some(new);
+            }
+        }
+    }
+
+    /// Returns when [`update_status`](Self::update_status) has to be called although nothing was compared.
+    pub fn status_due_at(&self) -> Option<Timestamp> {
+        self.digest_due_at
+    }
+
+    fn status(&self) -> Option<DriftStatus> {
         let checked = self.last.as_ref()?.digest();
         let objects: Vec<_> = self.found.iter().take(MAX_OBJECTS).cloned().collect();
         let more = u32::try_from(self.found.len() - objects.len()).unwrap_or(u32::MAX);
         Some(DriftStatus { checked, objects, more })
+    }
+
+    /// Returns what is known about drift while the release is rolled back to a revision. Its objects are not compared. If they
+    /// were before, [`report`](Self::report) counts.
+    pub fn report_rolled_back(&self, revision: u32) -> Option<DriftReport> {
+        let was_compared = self.last.as_ref().is_some_and(|last| last.check.revision == revision);
+        let unknown = || {
+            format!("the objects of revision {revision} are not compared while the release is rolled back")
+        };
+        (!was_compared).then(|| DriftReport::Unknown(unknown()))
     }
 
     /// Returns what is known about drift.
@@ -221,13 +269,13 @@ impl DriftState {
         };
         let is_unknown = |found: &&DriftedObject| found.state == DriftedState::Unknown;
         let contested = snapshot.compared().filter(|(object, fingerprint)| {
-            let held_until = self.corrections.get(object).and_then(Corrections::held_until);
-            last.fingerprint(object) != Some(*fingerprint) && held_until.is_some_and(|until| until > now)
+            let is_held = held_until(&self.corrections, object).is_some_and(|until| until > now);
+            last.fingerprint(object) != Some(*fingerprint) && is_held
         });
         let contested: Vec<String> = contested.map(|(object, _)| object.to_string()).collect();
         let drifted = report::message(self.found.iter().filter(|found| !is_unknown(found)));
         if !contested.is_empty() {
-            let contested = contested.join(", ");
+            let contested = report::first_objects(contested, report::NAMED_OBJECTS);
             let rest = if drifted.is_empty() { drifted } else { format!("; {drifted}") };
             return DriftReport::Drifted(format!(
                 "another client keeps changing {contested}, so Chandler corrects it less and less often, at least every 10 \
@@ -248,6 +296,15 @@ impl DriftState {
         let unknown = (!unknown.is_empty()).then_some(DriftReport::Unknown(unknown));
         failure.or(unknown).or(unwatched).unwrap_or(DriftReport::InSync)
     }
+}
+
+fn record(all: &mut BTreeMap<ObjectRecord, Repeats>, object: &ObjectRecord, limit: Limit, now: Timestamp) {
+    all.entry(object.clone()).or_insert_with(|| Repeats::new(limit)).record(now);
+}
+
+/// Returns until when an object is not compared although it has changed.
+fn held_until(all: &BTreeMap<ObjectRecord, Repeats>, object: &ObjectRecord) -> Option<Timestamp> {
+    all.get(object).and_then(Repeats::held_until)
 }
 
 /// The package tool has returned nothing about an object.

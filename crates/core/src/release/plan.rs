@@ -177,7 +177,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         }) => {
             return Plan::Wait(Wait::Operating(operation.kind()));
         }
-        Some(InFlight { operation, .. }) if held(observed).is_some() && !observed.moved => {
+        Some(InFlight { operation, .. })
+            if held(observed).is_some() && !observed.moved && operation.kind() != OperationKind::Compare =>
+        {
             return Plan::Wait(Wait::Operating(operation.kind()));
         }
         Some(InFlight { operation, .. }) => return Plan::Cancel(operation.kind()),

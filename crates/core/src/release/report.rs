@@ -96,7 +96,9 @@ pub fn report(
 /// Returns whether Ready does not depend on the end of the operation.
 fn is_in_background(plan: &Plan, policy: &PolicyState) -> bool {
     match plan {
-        Plan::Operate(OperationKind::Compare) | Plan::Wait(Wait::Operating(OperationKind::Compare)) => true,
+        Plan::Operate(OperationKind::Compare)
+        | Plan::Wait(Wait::Operating(OperationKind::Compare))
+        | Plan::Cancel(OperationKind::Compare) => true,
         Plan::Operate(OperationKind::Test) | Plan::Wait(Wait::Operating(OperationKind::Test)) => {
             policy.effective().test.is_none_or(|test| test.on_failure == TestFailure::Ignore)
         }

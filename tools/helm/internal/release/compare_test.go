@@ -261,10 +261,13 @@ func TestObjectsThatCannotBeFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []toolv1.ComparisonOutcome{missing, unknown, inSync} {
+	for i, want := range []toolv1.ComparisonOutcome{unknown, unknown, inSync} {
 		if got[i].GetOutcome() != want {
 			t.Errorf("got %v, want %v", got[i], want)
 		}
+	}
+	if reason := got[0].GetReason(); reason != "the cluster does not serve a/v1 Gone" {
+		t.Errorf("got %q", reason)
 	}
 }
 

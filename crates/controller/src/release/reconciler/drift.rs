@@ -10,7 +10,7 @@ use chandler_core::{
     conditions,
     drift::{Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
     failure::Failure,
-    release::{Collision, Desired, ReleaseKind},
+    release::{Collision, Desired, Plan, ReleaseKind, Wait},
 };
 use chandler_workload::InventoryView;
 use jiff::Timestamp;
@@ -64,8 +64,8 @@ where
 
     /// Returns the objects of the newest revision as they are watched.
     fn snapshot(&self, desired: &Desired, view: &View) -> Option<Snapshot> {
-        let policy = self.placement.policy.effective().drift;
-        if policy.mode == DriftMode::Ignore || !self.compares_objects(view) {
+        let rules = self.drift_rules(desired);
+        if rules.policy.mode == DriftMode::Ignore || !self.compares_objects(view) {
             return None;
         }
         let revision =
@@ -74,12 +74,26 @@ where
         let is_known = matches!(view.inventory, InventoryView::Known(_)) && self.state.expectation.is_none();
         let objects = self.status.inventory.clone();
         let fingerprints = view.connection().filter(|_| is_known)?.health().fingerprints(&objects)?;
-        let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
         Some(Snapshot { check: Check { revision, rules, objects }, fingerprints })
     }
 
+    fn drift_rules(&self, desired: &Desired) -> DriftRules {
+        let policy = self.placement.policy.effective().drift;
+        DriftRules { policy, conflicts: desired.execution.conflicts }
+    }
+
+    /// Returns whether the last comparison that was started has other rules than the policy.
+    pub(super) fn comparison_is_outdated(&self, desired: &Desired) -> bool {
+        self.state.compared_rules.as_ref().is_some_and(|rules| *rules != self.drift_rules(desired))
+    }
+
     /// Returns what is known about drift. `None` means that the objects are not compared.
-    pub(super) fn drift_report(&mut self, desired: &Desired, view: &View) -> Option<DriftReport> {
+    pub(super) fn drift_report(
+        &mut self,
+        desired: &Desired,
+        view: &View,
+        decision: &Plan,
+    ) -> Option<DriftReport> {
         let wants = self.context.health && self.placement.policy.effective().drift.mode != DriftMode::Ignore;
         let is_taken = matches!(self.collision(desired), Collision::Taken { .. });
         if !is_taken && wants && !view.can_compare && !self.deleting() {
@@ -89,11 +103,27 @@ where
             (self.state.drift, self.status.drift) = (None, None);
             return None;
         }
-        let report = match (&self.state.drift, &self.drift.snapshot) {
-            (Some(state), Some(snapshot)) => state.report(snapshot, self.now),
-            _ => DriftReport::Unchanged,
-        };
-        Some(report)
+        if self.drift_status_due_at().is_some_and(|at| at <= self.now) {
+            self.update_drift_status();
+        }
+        let Some(state) = &self.state.drift else { return Some(DriftReport::Unchanged) };
+        let revision =
+            self.status.revision.filter(|_| matches!(decision, Plan::Wait(Wait::RolledBack { .. })));
+        let report = revision.and_then(|revision| state.report_rolled_back(revision));
+        let report =
+            report.or_else(|| self.drift.snapshot.as_ref().map(|known| state.report(known, self.now)));
+        Some(report.unwrap_or(DriftReport::Unchanged))
+    }
+
+    /// Returns when the status has to be updated although nothing was compared.
+    pub(super) fn drift_status_due_at(&self) -> Option<Timestamp> {
+        self.state.drift.as_ref()?.status_due_at()
+    }
+
+    fn update_drift_status(&mut self) {
+        if let Some(state) = &mut self.state.drift {
+            Arc::make_mut(state).update_status(&mut self.status.drift, self.now);
+        }
     }
 
     /// Takes in that an operation has changed the objects.
@@ -113,7 +143,7 @@ where
         let Comparison { snapshot, objects } = comparison;
         let state = Arc::make_mut(self.state.drift.get_or_insert_default());
         let changes = state.compared(snapshot, &objects, results, self.now);
-        self.status.drift = state.status();
+        self.update_drift_status();
         let (release, cluster) = (&desired.release, &desired.cluster.name);
         if !changes.drifted.is_empty() {
             let what = named(changes.drifted.iter().map(describe));

@@ -202,6 +202,97 @@ fn an_object_that_another_client_keeps_changing_is_corrected_less_often() {
 }
 
 #[test]
+fn contested_objects_are_named_up_to_a_limit() {
+    let policy = DriftPolicy { mode: DriftMode::Correct, ignore: Vec::new() };
+    let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
+    let objects: Vec<_> = (0..5).map(|n| object("ConfigMap", &format!("c{n}"))).collect();
+    let seen = |number| {
+        let check = Check { revision: 3, rules: rules.clone(), objects: objects.clone().into() };
+        Snapshot { check, fingerprints: vec![Fingerprint::Seen(number); 5] }
+    };
+    let corrected: Vec<_> =
+        objects.iter().map(|one| result(one.clone(), ComparisonOutcome::Corrected)).collect();
+    let mut state = DriftState::default();
+    for number in 0..5 {
+        state.compared(seen(number), &objects, &corrected, at(i64::try_from(number).unwrap()));
+    }
+    let DriftReport::Drifted(message) = state.report(&seen(9), at(6)) else { panic!("not drifted") };
+    let named = "ConfigMap default/c0; ConfigMap default/c1; ConfigMap default/c2; and 2 more, so Chandler";
+    assert!(message.contains(named), "{message}");
+}
+
+#[test]
+fn an_object_that_changes_often_without_drift_is_compared_less_often() {
+    let mut state = in_sync(DriftMode::Correct);
+    let compare = |state: &mut DriftState, number: u64, outcome| {
+        let changed = seen(DriftMode::Correct, 10 + number, Some(1));
+        let now = at(i64::try_from(number).unwrap());
+        assert_eq!(state.next(&changed, SEED, now), NextComparison::Now(vec![web()]), "{number}");
+        state.compared(changed, &[web()], &[result(web(), outcome)], now);
+    };
+    for number in 1..=5 {
+        compare(&mut state, number, ComparisonOutcome::InSync);
+    }
+    // A correction begins to count again.
+    compare(&mut state, 6, ComparisonOutcome::Corrected);
+    for number in 7..=12 {
+        compare(&mut state, number, ComparisonOutcome::InSync);
+    }
+    let again = seen(DriftMode::Correct, 30, Some(1));
+    assert_eq!(state.next(&again, SEED, at(13)), NextComparison::At(at(22)));
+    assert_eq!(state.report(&again, at(13)), DriftReport::InSync);
+    let other = seen(DriftMode::Correct, 30, Some(2));
+    assert_eq!(state.next(&other, SEED, at(13)), NextComparison::Now(vec![config()]), "others are not held");
+    assert_eq!(state.next(&again, SEED, at(22)), NextComparison::Now(vec![web()]));
+    state.compared(again, &[web()], &[result(web(), ComparisonOutcome::InSync)], at(22));
+    let again = seen(DriftMode::Correct, 31, Some(1));
+    assert_eq!(state.next(&again, SEED, at(23)), NextComparison::At(at(42)), "the wait doubles");
+    let next_policy = seen(DriftMode::Report, 31, Some(1));
+    assert!(matches!(state.next(&next_policy, SEED, at(23)), NextComparison::Now(_)));
+}
+
+#[test]
+fn a_digest_is_written_a_few_times_and_then_once_a_minute() {
+    let mut state = in_sync(DriftMode::Report);
+    let mut status = None;
+    state.update_status(&mut status, at(0));
+    let compare = |state: &mut DriftState, number: u64, outcome, now: i64| {
+        let changed = seen(DriftMode::Report, 10 + number, Some(1));
+        state.compared(changed, &[web()], &[result(web(), outcome)], at(now));
+    };
+    let digest = |status: &Option<DriftStatus>| status.as_ref().unwrap().checked.clone();
+    for number in 1..=5 {
+        let before = digest(&status);
+        compare(&mut state, number, ComparisonOutcome::InSync, 1);
+        state.update_status(&mut status, at(1));
+        assert!(before != digest(&status) && state.status_due_at().is_none(), "{number}");
+    }
+    let before = digest(&status);
+    compare(&mut state, 6, ComparisonOutcome::InSync, 2);
+    state.update_status(&mut status, at(2));
+    assert_eq!((digest(&status), state.status_due_at()), (before.clone(), Some(at(61))));
+    let postponed = (state.clone(), status.clone());
+    state.update_status(&mut status, at(61));
+    assert!(before != digest(&status) && state.status_due_at().is_none(), "once a minute");
+
+    let (mut state, mut status) = postponed;
+    compare(&mut state, 7, ComparisonOutcome::Drifted, 3);
+    state.update_status(&mut status, at(3));
+    assert_eq!(status.as_ref().unwrap().objects.len(), 1, "drift is written at once");
+    assert!(before != digest(&status) && state.status_due_at().is_none());
+}
+
+#[test]
+fn the_objects_of_a_revision_that_a_rollback_restored_are_unknown() {
+    let state = in_sync(DriftMode::Report);
+    assert_eq!(state.report_rolled_back(3), None, "they were compared before");
+    for state in [state, DriftState::default()] {
+        let Some(DriftReport::Unknown(message)) = state.report_rolled_back(4) else { panic!("known") };
+        assert!(message.contains("revision 4"), "{message}");
+    }
+}
+
+#[test]
 fn the_first_objects_are_named() {
     use ComparisonOutcome::{Drifted, InSync, Missing, Unknown};
     let image = "Deployment default/web: /spec/template/spec/containers/0/image";

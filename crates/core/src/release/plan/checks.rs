@@ -16,12 +16,17 @@ pub(super) fn plan_checks(observed: &Observed<'_>) -> Plan {
     }
 }
 
-/// Plans while objects are compared or tests run: an operation that changes the release does not wait for their end.
+/// Plans while objects are compared or tests run: an operation that changes the release does not wait for their end. A
+/// comparison may correct objects, so it ends if operations are held or the policy has changed.
 pub(super) fn plan_during_check(
     observed: &Observed<'_>,
     kind: OperationKind,
     generation: Option<i64>,
 ) -> Plan {
+    let is_stopped = observed.paused || hold_operation(observed).is_some() || observed.comparison_is_outdated;
+    if kind == OperationKind::Compare && is_stopped {
+        return Plan::Cancel(kind);
+    }
     match plan_presence(&Observed { operation: None, ..observed.clone() }, generation) {
         Plan::NoOp => Plan::Wait(Wait::Operating(kind)),
         Plan::Operate(next) if next.is_check() => Plan::Wait(Wait::Operating(kind)),

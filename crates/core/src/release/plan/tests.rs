@@ -55,6 +55,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         rollback_to: None,
         requested_rollback: None,
         compare: false,
+        comparison_is_outdated: false,
         tests: TestNeed::None,
         absence_confirmed: true,
         failure: None,

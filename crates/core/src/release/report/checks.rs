@@ -123,6 +123,9 @@ mod tests {
                 assert_eq!(find(&report, "Ready"), Some(expected), "{plan:?} {policy:?}");
             }
         }
+        let canceling = Plan::Cancel(OperationKind::Compare);
+        let report = reported(&canceling, &[], Checks::default(), &PolicyState::None);
+        assert_eq!(find(&report, "Ready"), Some(ready));
     }
 
     #[test]

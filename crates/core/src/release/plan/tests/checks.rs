@@ -141,7 +141,6 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
                 Observed { inputs: InputState::Unresolved, ..running(Some(&current)) },
                 Plan::Resolve,
             ),
-            ("paused", Observed { paused: true, ..running(Some(&current)) }, Plan::Wait(Wait::Paused)),
             ("deleting", Observed { deleting: true, ..running(Some(&current)) }, Plan::Cancel(kind)),
         ];
         for (name, observed, expected) in rows {
@@ -152,4 +151,31 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
     let observed =
         Observed { operation: Some(queued), tests: TestNeed::Required, ..stable(&inputs, Some(&current)) };
     assert_eq!(plan(&observed, GENERATION), Plan::Withdraw, "the tests are those of other inputs");
+}
+
+#[test]
+fn a_comparison_ends_if_nothing_may_be_corrected_any_more() {
+    let (inputs, current) = (digest('a'), revision(ReleaseStatus::Deployed, Some('a')));
+    let running = |operation| Observed {
+        operation: Some(InFlight { operation, phase: OperationPhase::Running }),
+        ..stable(&inputs, Some(&current))
+    };
+    let test = Operation::Test { inputs: &inputs };
+    let testing = || Plan::Wait(Wait::Operating(OperationKind::Test));
+    let rows: [(_, fn(&mut Observed<'_>), _); 7] = [
+        ("paused", |one| one.paused = true, Plan::Wait(Wait::Paused)),
+        ("placement paused", |one| one.placement_paused = true, testing()),
+        ("placement changing", |one| one.placement_changing = true, testing()),
+        ("suspended", |one| one.suspended = true, testing()),
+        ("no policy", |one| one.policy_missing = Some("AddonPolicy a/b"), testing()),
+        ("another policy", |one| one.comparison_is_outdated = true, testing()),
+        ("deleting, suspended", |one| (one.deleting, one.suspended) = (true, true), testing()),
+    ];
+    for (name, change, during_tests) in rows {
+        let [mut comparing, mut testing] = [running(Operation::Compare), running(test)];
+        change(&mut comparing);
+        change(&mut testing);
+        assert_eq!(plan(&comparing, GENERATION), Plan::Cancel(OperationKind::Compare), "{name}");
+        assert_eq!(plan(&testing, GENERATION), during_tests, "tests, {name}");
+    }
 }
