@@ -11,6 +11,6 @@ mod snapshot;
 mod state;
 
 pub use comparison::{ComparisonOutcome, ObjectComparison};
-pub use report::DriftReport;
+pub use report::{DriftReport, correction_message, message};
 pub use snapshot::{Check, DriftRules, Fingerprint, Snapshot};
 pub use state::{Changes, DriftState, NextComparison};

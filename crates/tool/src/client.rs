@@ -27,8 +27,6 @@ use crate::{
     supervisor::{ProcessGuard, Service, Supervisor},
 };
 
-pub use checks::{ComparisonOutcome, ObjectComparison, TestResult};
-
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
 /// Limit of a call that touches no cluster.

@@ -22,6 +22,8 @@ use crate::{
 const SETTLING: Duration = Duration::from_secs(2);
 /// Maximum number of objects in the status.
 const MAX_OBJECTS: usize = 10;
+/// Maximum number of objects that a condition names.
+const NAMED_OBJECTS: usize = 3;
 
 /// What was found when the objects of a release were compared last. After a restart it is restored from the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,13 +116,13 @@ impl DriftState {
     ) -> (Vec<ObjectRecord>, Option<Timestamp>) {
         let (mut due, mut later): (Vec<ObjectRecord>, Option<Timestamp>) = (Vec::new(), None);
         let Some(last) = self.last_of(&snapshot.check) else {
-            return (snapshot.compared().map(|(object, _)| object.clone()).collect(), None);
+            return (snapshot.objects().map(|(object, _)| object.clone()).collect(), None);
         };
         // The reason may be over soon, such as another client that has changed the object at the same time.
         let retry_at = self
             .unresolved
             .and_then(|(count, at)| at.checked_add(backoff::delay(Category::Internal, count, seed)).ok());
-        for (object, fingerprint) in snapshot.compared() {
+        for (object, fingerprint) in snapshot.objects() {
             let wait_until = if last.fingerprint(object) != Some(fingerprint) {
                 held_until(&self.corrections, object).max(held_until(&self.comparisons, object))
             } else if self.must_retry(object, &snapshot.check) {
@@ -268,31 +270,33 @@ impl DriftState {
             return failure.unwrap_or(DriftReport::Unchanged);
         };
         let is_unknown = |found: &&DriftedObject| found.state == DriftedState::Unknown;
-        let contested = snapshot.compared().filter(|(object, fingerprint)| {
+        let contested = snapshot.objects().filter(|(object, fingerprint)| {
             let is_held = held_until(&self.corrections, object).is_some_and(|until| until > now);
             last.fingerprint(object) != Some(*fingerprint) && is_held
         });
         let contested: Vec<String> = contested.map(|(object, _)| object.to_string()).collect();
-        let drifted = report::message(self.found.iter().filter(|found| !is_unknown(found)));
+        let (unknown, drifted): (Vec<_>, Vec<_>) = self.found.iter().partition(is_unknown);
+        let drifted = report::message(drifted, NAMED_OBJECTS);
         if !contested.is_empty() {
-            let contested = report::first_objects(contested, report::NAMED_OBJECTS);
+            let contested = report::first(contested, NAMED_OBJECTS);
             let rest = if drifted.is_empty() { drifted } else { format!("; {drifted}") };
             return DriftReport::Drifted(format!(
                 "another client keeps changing {contested}, so Chandler corrects it less and less often, at least every 10 \
-                 minutes{rest}"
+                 minutes; find the other client, or add the fields to `drift.ignore` of the policy{rest}"
             ));
         }
         if !drifted.is_empty() {
             return DriftReport::Drifted(drifted);
         }
-        let unwatched = snapshot.compared().find(|(_, fingerprint)| *fingerprint == Fingerprint::Unwatched);
+        let unwatched = snapshot.objects().find(|(_, fingerprint)| *fingerprint == Fingerprint::Unwatched);
         let unwatched = unwatched.map(|(object, _)| {
             let ObjectRecord { api_version, kind, .. } = object;
             DriftReport::Unknown(format!(
-                "{kind} ({api_version}) cannot be watched, so that changes are not noticed"
+                "{kind} ({api_version}) cannot be watched, so changes are not noticed; let the kubeconfig list and watch it, or \
+                 check that the cluster serves it"
             ))
         });
-        let unknown = report::message(self.found.iter().filter(is_unknown));
+        let unknown = report::message(unknown, NAMED_OBJECTS);
         let unknown = (!unknown.is_empty()).then_some(DriftReport::Unknown(unknown));
         failure.or(unknown).or(unwatched).unwrap_or(DriftReport::InSync)
     }

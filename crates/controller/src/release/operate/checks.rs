@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use chandler_api::{
-    extensions::{DriftIgnore, DriftMode},
-    status::ObjectRecord,
-};
+use chandler_api::{extensions::DriftMode, status::ObjectRecord};
 use chandler_core::{
-    drift::{ComparisonOutcome, DriftRules, ObjectComparison, Snapshot},
-    release::{Desired, Operation, PackageTest, ReleaseKind},
+    drift::{ComparisonOutcome, DriftRules, Snapshot},
+    release::{Desired, Operation, ReleaseKind},
 };
-use chandler_tool::{CompareOrder, IgnoreRule, OperationFailure, TestOrder, TestResult};
+use chandler_tool::{CompareOrder, OperationFailure, TestOrder};
 
 use super::{Done, Handle, Outcome, Work, not_begun};
 use crate::release::PlacementState;
@@ -56,12 +53,12 @@ impl<R: ReleaseKind> Work<R> {
             revision: check.revision,
             objects: comparison.objects.clone(),
             correct: check.rules.policy.mode == DriftMode::Correct,
-            ignore: check.rules.policy.ignore.iter().map(ignore_rule).collect(),
+            ignore: check.rules.policy.ignore.clone(),
             conflicts: check.rules.conflicts,
             timeout: COMPARE_TIMEOUT,
         };
         let results = self.tool.compare(order, &handle.cancel, |step| handle.step(step)).await?;
-        Ok(Done::Compared { comparison, results: results.into_iter().map(object_comparison).collect() })
+        Ok(Done::Compared { comparison, results })
     }
 
     pub(super) async fn test(
@@ -83,8 +80,8 @@ impl<R: ReleaseKind> Work<R> {
         };
         // The tests may take long, and need the values no more.
         drop(desired);
-        let results = self.tool.test(order, &handle.cancel, |step| handle.step(step)).await?;
-        Ok(Done::Tested { revision, tests: results.into_iter().map(package_test).collect() })
+        let tests = self.tool.test(order, &handle.cancel, |step| handle.step(step)).await?;
+        Ok(Done::Tested { revision, tests })
     }
 }
 
@@ -111,27 +108,4 @@ impl Done {
             | Self::Tested { .. } => "success",
         }
     }
-}
-
-fn ignore_rule(DriftIgnore { target, paths }: &DriftIgnore) -> IgnoreRule {
-    let target = target.clone().unwrap_or_default();
-    IgnoreRule { kind: target.kind, name: target.name, namespace: target.namespace, paths: paths.clone() }
-}
-
-fn object_comparison(comparison: chandler_tool::ObjectComparison) -> ObjectComparison {
-    use chandler_tool::ComparisonOutcome as Of;
-    let chandler_tool::ObjectComparison { object, outcome, paths, reason } = comparison;
-    let outcome = match outcome {
-        Of::InSync => ComparisonOutcome::InSync,
-        Of::Drifted => ComparisonOutcome::Drifted,
-        Of::Missing => ComparisonOutcome::Missing,
-        Of::Corrected => ComparisonOutcome::Corrected,
-        Of::Unknown => ComparisonOutcome::Unknown,
-        Of::Ignored => ComparisonOutcome::Ignored,
-    };
-    ObjectComparison { object, outcome, paths, reason }
-}
-
-fn package_test(TestResult { name, passed, message, log_tail }: TestResult) -> PackageTest {
-    PackageTest { name, passed, message, log_tail }
 }

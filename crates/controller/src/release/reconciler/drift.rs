@@ -2,13 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::{
-    extensions::DriftMode,
-    status::{DRIFTED, DriftedObject, DriftedState},
-};
+use chandler_api::{extensions::DriftMode, status::DRIFTED};
 use chandler_core::{
     conditions,
-    drift::{Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
+    drift::{self, Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
     failure::Failure,
     release::{Collision, Desired, Plan, ReleaseKind, Wait},
 };
@@ -97,7 +94,8 @@ where
         let wants = self.context.health && self.placement.policy.effective().drift.mode != DriftMode::Ignore;
         let is_taken = matches!(self.collision(desired), Collision::Taken { .. });
         if !is_taken && wants && !view.can_compare && !self.deleting() {
-            return Some(DriftReport::Unknown("the package tool cannot compare objects".to_owned()));
+            let message = "the package tool cannot compare objects; set `drift.mode: Ignore` in the policy";
+            return Some(DriftReport::Unknown(message.to_owned()));
         }
         if is_taken || !self.compares_objects(view) {
             (self.state.drift, self.status.drift) = (None, None);
@@ -146,7 +144,7 @@ where
         self.update_drift_status();
         let (release, cluster) = (&desired.release, &desired.cluster.name);
         if !changes.drifted.is_empty() {
-            let what = named(changes.drifted.iter().map(describe));
+            let what = drift::message(&changes.drifted, NAMED_OBJECTS);
             let note =
                 format!("Objects of release {release} on cluster {cluster} were changed by others: {what}");
             self.context.events.warning(&*self.object, "DriftFound", &note);
@@ -157,8 +155,7 @@ where
             .is_none_or(|last| self.now.duration_since(last).unsigned_abs() >= EVENT_INTERVAL);
         if !changes.corrected.is_empty() && is_due {
             self.state.corrected_event_at = Some(self.now);
-            let what =
-                named(changes.corrected.iter().map(|one| with_fields(one.object.to_string(), &one.paths)));
+            let what = drift::correction_message(&changes.corrected, NAMED_OBJECTS);
             let note = format!("Corrected objects of release {release} on cluster {cluster}: {what}");
             self.context.events.normal(&*self.object, "DriftCorrected", &note);
         }
@@ -169,44 +166,5 @@ where
         let (object, category) = (self.object.name_any(), failure.category);
         tracing::debug!(object, %category, "objects could not be compared: {failure}");
         Arc::make_mut(self.state.drift.get_or_insert_default()).failed(check, failure, Timestamp::now());
-    }
-}
-
-/// Names the first objects.
-fn named(objects: impl ExactSizeIterator<Item = String>) -> String {
-    let more = objects.len().saturating_sub(NAMED_OBJECTS);
-    let mut parts: Vec<_> = objects.take(NAMED_OBJECTS).collect();
-    if more > 0 {
-        parts.push(format!("and {more} more"));
-    }
-    parts.join("; ")
-}
-
-fn describe(DriftedObject { object, state, paths, .. }: &DriftedObject) -> String {
-    match state {
-        DriftedState::Missing => format!("{object} is missing"),
-        DriftedState::Changed | DriftedState::Unknown => with_fields(object.to_string(), paths),
-    }
-}
-
-/// An object that was missing has no fields that differ.
-fn with_fields(object: String, paths: &[String]) -> String {
-    if paths.is_empty() { object } else { format!("{object} ({})", paths.join(", ")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_names_the_first_objects() {
-        let names = |count: usize| named((0..count).map(|n| format!("ConfigMap a/c{n}")));
-        assert_eq!(names(2), "ConfigMap a/c0; ConfigMap a/c1");
-        assert!(names(7).ends_with("ConfigMap a/c4; and 2 more"), "{}", names(7));
-        assert_eq!(
-            with_fields("ConfigMap a/b".to_owned(), &["/data/k".to_owned()]),
-            "ConfigMap a/b (/data/k)"
-        );
-        assert_eq!(with_fields("ConfigMap a/b".to_owned(), &[]), "ConfigMap a/b");
     }
 }

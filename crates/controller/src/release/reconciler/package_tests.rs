@@ -40,7 +40,8 @@ where
         Some(if view.can_test {
             TestReport::of(self.status.tested.as_ref(), revision)
         } else {
-            TestReport::Unknown("the package tool cannot run tests".to_owned())
+            let message = "the package tool cannot run tests; remove `test` from the policy";
+            TestReport::Unknown(message.to_owned())
         })
     }
 

@@ -10,11 +10,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn object(kind: &str, name: &str) -> ObjectRecord {
-    let api_version = match kind {
-        "Job" => "batch/v1",
-        "Deployment" => "apps/v1",
-        _ => "v1",
-    };
+    let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
     ObjectRecord {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -31,13 +27,13 @@ fn config() -> ObjectRecord {
     object("ConfigMap", "config")
 }
 
-/// A Deployment, a ConfigMap and a Job of revision 3 with these fingerprints.
+/// A Deployment and a ConfigMap of revision 3 with these fingerprints.
 fn seen(mode: DriftMode, web_seen: u64, config_seen: Option<u64>) -> Snapshot {
     let policy = DriftPolicy { mode, ignore: Vec::new() };
     let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
-    let objects = vec![web(), config(), object("Job", "migrate")].into();
+    let objects = vec![web(), config()].into();
     let config_seen = config_seen.map_or(Fingerprint::Missing, Fingerprint::Seen);
-    let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen, Fingerprint::Missing];
+    let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen];
     Snapshot { check: Check { revision: 3, rules, objects }, fingerprints }
 }
 
@@ -321,9 +317,13 @@ fn the_first_objects_are_named() {
     };
     let expected = "ConfigMap default/c0 is missing; ConfigMap default/c1 is missing; ConfigMap default/c2 is missing; and \
                     2 more";
-    assert_eq!(report::message(many(5).iter()), expected);
+    assert_eq!(report::message(&many(5), 3), expected);
     let paths: Vec<_> = ["/a", "/b", "/c", "/d"].map(str::to_owned).into();
-    assert_eq!(report::fields(&paths), "/a, /b, /c and 1 more fields");
+    assert_eq!(report::fields(&paths), "/a, /b, /c and more fields");
+    let corrected =
+        [result(web(), ComparisonOutcome::Corrected), result(config(), ComparisonOutcome::Corrected)];
+    let corrected = [corrected[0].clone(), ObjectComparison { paths: Vec::new(), ..corrected[1].clone() }];
+    assert_eq!(report::correction_message(&corrected, 5), format!("{image}; ConfigMap default/config"));
 }
 
 #[test]

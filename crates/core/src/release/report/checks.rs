@@ -1,4 +1,5 @@
-//! The conditions `Drifted` and `Tested` of a release object. Ready does not depend on them.
+//! The conditions `Drifted` and `Tested` of a release object. Ready does not depend on `Drifted`. With `onFailure: Fail`, it
+//! waits for the tests, whose failure is one of the release.
 
 use chandler_api::{
     reasons::{ReleaseReason, ReleaseVocabulary},
