@@ -12,5 +12,5 @@ mod state;
 
 pub use comparison::{ComparisonOutcome, ObjectComparison};
 pub use report::{DriftReport, correction_message, message};
-pub use snapshot::{Check, DriftRules, Fingerprint, Snapshot};
+pub use snapshot::{ComparisonScope, DriftRules, Fingerprint, Snapshot};
 pub use state::{Changes, DriftState, NextComparison};

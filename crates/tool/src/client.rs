@@ -1,6 +1,6 @@
 //! The client of a package tool, in Chandler's own types.
 
-mod checks;
+mod compare_and_test;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -27,7 +27,7 @@ pub struct DriftRules {
 
 /// The objects of a revision under a policy. If any of it changes, all objects are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct ComparisonScope {
     pub revision: u32,
     pub rules: DriftRules,
     pub objects: ObjectRecords,
@@ -36,7 +36,7 @@ pub struct Check {
 /// The objects of a revision, and what a watch has shown of each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    pub check: Check,
+    pub scope: ComparisonScope,
     /// In the order of the objects.
     pub fingerprints: Vec<Fingerprint>,
 }
@@ -44,7 +44,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Returns the objects and what the watch has shown of each of them.
     pub(super) fn objects(&self) -> impl Iterator<Item = (&ObjectRecord, Fingerprint)> {
-        self.check.objects.iter().zip(self.fingerprints.iter().copied())
+        self.scope.objects.iter().zip(self.fingerprints.iter().copied())
     }
 
     /// Returns what the watch has shown of an object.
@@ -54,7 +54,7 @@ impl Snapshot {
 
     /// Returns the digest by which the snapshot is recognized after a restart.
     pub(super) fn digest(&self) -> String {
-        let Check { revision, rules: DriftRules { policy, conflicts }, .. } = &self.check;
+        let ComparisonScope { revision, rules: DriftRules { policy, conflicts }, .. } = &self.scope;
         let objects = self.objects().map(|(object, fingerprint)| {
             let ObjectRecord { api_version, kind, namespace, name } = object;
             format!("{api_version} {kind} {namespace}/{name} {fingerprint:?}")

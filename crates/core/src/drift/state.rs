@@ -9,7 +9,7 @@ use chandler_api::{
 use jiff::Timestamp;
 
 use super::{
-    Check, ComparisonOutcome, DriftReport, Fingerprint, ObjectComparison, Snapshot,
+    ComparisonOutcome, ComparisonScope, DriftReport, Fingerprint, ObjectComparison, Snapshot,
     repeats::{COMPARISONS, CORRECTIONS, DIGEST_WRITES, Limit, Repeats},
     report,
 };
@@ -51,7 +51,7 @@ pub struct DriftState {
 /// Comparisons that have failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PastFailure {
-    of: Check,
+    of: ComparisonScope,
     failure: Failure,
     count: u32,
     at: Timestamp,
@@ -78,7 +78,7 @@ impl DriftState {
     /// Returns the state after a restart. If an object may have changed meanwhile, it is empty, so that all are compared.
     pub fn restore(status: Option<&DriftStatus>, snapshot: &Snapshot) -> Self {
         match status {
-            Some(status) if status.more == 0 && status.checked == snapshot.digest() => {
+            Some(status) if status.more == 0 && status.compared_digest == snapshot.digest() => {
                 Self { last: Some(snapshot.clone()), found: status.objects.clone(), ..Self::default() }
             }
             _ => Self::default(),
@@ -96,7 +96,7 @@ impl DriftState {
         if due.is_empty() {
             return later.map_or(NextComparison::OnChange, NextComparison::At);
         }
-        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.check);
+        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.scope);
         let retry_at = failure.and_then(|past| {
             past.at.checked_add(backoff::delay(past.failure.category, past.count, seed)).ok()
         });
@@ -115,7 +115,7 @@ impl DriftState {
         now: Timestamp,
     ) -> (Vec<ObjectRecord>, Option<Timestamp>) {
         let (mut due, mut later): (Vec<ObjectRecord>, Option<Timestamp>) = (Vec::new(), None);
-        let Some(last) = self.last_of(&snapshot.check) else {
+        let Some(last) = self.last_of(&snapshot.scope) else {
             return (snapshot.objects().map(|(object, _)| object.clone()).collect(), None);
         };
         // The reason may be over soon, such as another client that has changed the object at the same time.
@@ -125,7 +125,7 @@ impl DriftState {
         for (object, fingerprint) in snapshot.objects() {
             let wait_until = if last.fingerprint(object) != Some(fingerprint) {
                 held_until(&self.corrections, object).max(held_until(&self.comparisons, object))
-            } else if self.must_retry(object, &snapshot.check) {
+            } else if self.must_retry(object, &snapshot.scope) {
                 retry_at
             } else {
                 continue;
@@ -139,13 +139,13 @@ impl DriftState {
     }
 
     /// Returns what was compared last, if it was the same revision under the same policy.
-    fn last_of(&self, check: &Check) -> Option<&Snapshot> {
-        self.last.as_ref().filter(|last| last.check == *check)
+    fn last_of(&self, scope: &ComparisonScope) -> Option<&Snapshot> {
+        self.last.as_ref().filter(|last| last.scope == *scope)
     }
 
     /// Returns whether an object has to be compared again although it has not changed.
-    fn must_retry(&self, object: &ObjectRecord, check: &Check) -> bool {
-        let corrects = check.rules.policy.mode == DriftMode::Correct;
+    fn must_retry(&self, object: &ObjectRecord, scope: &ComparisonScope) -> bool {
+        let corrects = scope.rules.policy.mode == DriftMode::Correct;
         let found = self.found.iter().find(|found| found.object == *object);
         found.is_some_and(|found| corrects || found.state == DriftedState::Unknown)
     }
@@ -159,14 +159,14 @@ impl DriftState {
         now: Timestamp,
     ) -> Changes {
         let before = std::mem::take(&mut self.found);
-        let is_first = self.last_of(&snapshot.check).is_none();
+        let is_first = self.last_of(&snapshot.scope).is_none();
         if is_first {
             self.corrections.clear();
             self.comparisons.clear();
             self.unresolved = None;
         }
         let kept = before.iter().filter(|found| {
-            !objects.contains(&found.object) && snapshot.check.objects.contains(&found.object)
+            !objects.contains(&found.object) && snapshot.scope.objects.contains(&found.object)
         });
         self.found = kept.cloned().collect();
         for object in objects {
@@ -186,11 +186,11 @@ impl DriftState {
         for repeats in [&mut self.corrections, &mut self.comparisons] {
             repeats.retain(|_, repeats| repeats.is_recent(now));
         }
-        let is_unresolved = objects.iter().any(|object| self.must_retry(object, &snapshot.check));
+        let is_unresolved = objects.iter().any(|object| self.must_retry(object, &snapshot.scope));
         if is_unresolved {
             let count = self.unresolved.map_or(1, |(count, _)| count.saturating_add(1));
             self.unresolved = Some((count, now));
-        } else if !self.found.iter().any(|found| self.must_retry(&found.object, &snapshot.check)) {
+        } else if !self.found.iter().any(|found| self.must_retry(&found.object, &snapshot.scope)) {
             self.unresolved = None;
         }
         self.failure = None;
@@ -201,8 +201,8 @@ impl DriftState {
 
     /// Remembers the fingerprints of objects that were compared. Those of others stay as they were.
     fn remember(&mut self, mut snapshot: Snapshot, objects: &[ObjectRecord]) {
-        if let Some(last) = self.last.take().filter(|last| last.check == snapshot.check) {
-            let all = snapshot.check.objects.iter().zip(&mut snapshot.fingerprints).zip(last.fingerprints);
+        if let Some(last) = self.last.take().filter(|last| last.scope == snapshot.scope) {
+            let all = snapshot.scope.objects.iter().zip(&mut snapshot.fingerprints).zip(last.fingerprints);
             for ((object, fingerprint), before) in all {
                 if !objects.contains(object) {
                     *fingerprint = before;
@@ -213,10 +213,10 @@ impl DriftState {
     }
 
     /// Takes in that a comparison has failed.
-    pub fn failed(&mut self, check: &Check, failure: Failure, now: Timestamp) {
-        let before = self.failure.take().filter(|past| past.of == *check);
+    pub fn failed(&mut self, scope: &ComparisonScope, failure: Failure, now: Timestamp) {
+        let before = self.failure.take().filter(|past| past.of == *scope);
         let count = before.map_or(1, |past| past.count.saturating_add(1));
-        self.failure = Some(PastFailure { of: check.clone(), failure, count, at: now });
+        self.failure = Some(PastFailure { of: scope.clone(), failure, count, at: now });
     }
 
     /// Updates the entry of the status. An object that changes often, but as it may, changes only the digest: that is written a
@@ -243,16 +243,16 @@ impl DriftState {
     }
 
     fn status(&self) -> Option<DriftStatus> {
-        let checked = self.last.as_ref()?.digest();
+        let compared_digest = self.last.as_ref()?.digest();
         let objects: Vec<_> = self.found.iter().take(MAX_OBJECTS).cloned().collect();
         let more = u32::try_from(self.found.len() - objects.len()).unwrap_or(u32::MAX);
-        Some(DriftStatus { checked, objects, more })
+        Some(DriftStatus { compared_digest, objects, more })
     }
 
     /// Returns what is known about drift while the release is rolled back to a revision. Its objects are not compared. If they
     /// were before, [`report`](Self::report) counts.
     pub fn report_rolled_back(&self, revision: u32) -> Option<DriftReport> {
-        let was_compared = self.last.as_ref().is_some_and(|last| last.check.revision == revision);
+        let was_compared = self.last.as_ref().is_some_and(|last| last.scope.revision == revision);
         let unknown = || {
             format!("the objects of revision {revision} are not compared while the release is rolled back")
         };
@@ -261,12 +261,12 @@ impl DriftState {
 
     /// Returns what is known about drift.
     pub fn report(&self, snapshot: &Snapshot, now: Timestamp) -> DriftReport {
-        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.check);
+        let failure = self.failure.as_ref().filter(|past| past.of == snapshot.scope);
         // A single failure says little: it is repeated soon.
         let failure = failure
             .filter(|past| past.count > 1)
             .map(|past| DriftReport::Unknown(format!("the objects could not be compared: {}", past.failure)));
-        let Some(last) = self.last_of(&snapshot.check) else {
+        let Some(last) = self.last_of(&snapshot.scope) else {
             return failure.unwrap_or(DriftReport::Unchanged);
         };
         let is_unknown = |found: &&DriftedObject| found.state == DriftedState::Unknown;

@@ -181,7 +181,7 @@ async fn drift_and_tests_are_unknown_with_a_tool_that_cannot_check_them() {
     ready_with(&test, &alpha, "1.0.0", "one").await;
     let unknown = [
         ("Drifted", "DriftUnknown", "the package tool cannot compare objects"),
-        ("Tested", "TestUnknown", "the package tool cannot run tests"),
+        ("Tested", "TestsUnknown", "the package tool cannot run tests"),
     ];
     for (type_, reason, message) in unknown {
         eventually(&format!("{type_} is Unknown: {message}"), || async {

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use chandler_api::{extensions::DriftMode, status::DRIFTED};
 use chandler_core::{
     conditions,
-    drift::{self, Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
+    drift::{
+        self, ComparisonScope, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison,
+        Snapshot,
+    },
     failure::Failure,
     release::{Collision, Desired, Plan, ReleaseKind, Wait},
 };
@@ -36,11 +39,11 @@ impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Returns whether changes of the objects have to be followed.
+    /// Returns whether the objects have to have fingerprints.
     pub(super) fn compares_objects(&self, view: &View) -> bool {
         let were_compared = conditions::find(&self.status.conditions, DRIFTED).is_some();
         self.context.health
-            && view.can_compare
+            && !view.lacks_compare
             && !self.deleting()
             && self.placement.policy.compares_objects(were_compared)
     }
@@ -71,7 +74,7 @@ where
         let is_known = matches!(view.inventory, InventoryView::Known(_)) && self.state.expectation.is_none();
         let objects = self.status.inventory.clone();
         let fingerprints = view.connection().filter(|_| is_known)?.health().fingerprints(&objects)?;
-        Some(Snapshot { check: Check { revision, rules, objects }, fingerprints })
+        Some(Snapshot { scope: ComparisonScope { revision, rules, objects }, fingerprints })
     }
 
     fn drift_rules(&self, desired: &Desired) -> DriftRules {
@@ -93,7 +96,7 @@ where
     ) -> Option<DriftReport> {
         let wants = self.context.health && self.placement.policy.effective().drift.mode != DriftMode::Ignore;
         let is_taken = matches!(self.collision(desired), Collision::Taken { .. });
-        if !is_taken && wants && !view.can_compare && !self.deleting() {
+        if !is_taken && wants && view.lacks_compare && !self.deleting() {
             let message = "the package tool cannot compare objects; set `drift.mode: Ignore` in the policy";
             return Some(DriftReport::Unknown(message.to_owned()));
         }
@@ -162,9 +165,9 @@ where
     }
 
     /// Takes in that a comparison has failed. It says nothing about the release.
-    pub(super) fn take_failed_comparison(&mut self, check: &Check, failure: Failure) {
+    pub(super) fn take_failed_comparison(&mut self, scope: &ComparisonScope, failure: Failure) {
         let (object, category) = (self.object.name_any(), failure.category);
         tracing::debug!(object, %category, "objects could not be compared: {failure}");
-        Arc::make_mut(self.state.drift.get_or_insert_default()).failed(check, failure, Timestamp::now());
+        Arc::make_mut(self.state.drift.get_or_insert_default()).failed(scope, failure, Timestamp::now());
     }
 }

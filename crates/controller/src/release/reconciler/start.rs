@@ -24,7 +24,7 @@ where
             return;
         };
         if let Some(comparison) = &start.comparison {
-            self.state.compared_rules = Some(comparison.snapshot.check.rules.clone());
+            self.state.compared_rules = Some(comparison.snapshot.scope.rules.clone());
         }
         self.context.operate(&*self.object, start, desired, tool.clone(), connection.clone());
     }

@@ -34,7 +34,7 @@ fn seen(mode: DriftMode, web_seen: u64, config_seen: Option<u64>) -> Snapshot {
     let objects = vec![web(), config()].into();
     let config_seen = config_seen.map_or(Fingerprint::Missing, Fingerprint::Seen);
     let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen];
-    Snapshot { check: Check { revision: 3, rules, objects }, fingerprints }
+    Snapshot { scope: ComparisonScope { revision: 3, rules, objects }, fingerprints }
 }
 
 fn result(object: ObjectRecord, outcome: ComparisonOutcome) -> ObjectComparison {
@@ -64,7 +64,7 @@ fn objects_are_compared_once_and_again_if_they_change() {
     let (now, both) = (NextComparison::Now, vec![web(), config()]);
     let next_revision = || {
         let mut seen = seen(Report, 1, Some(1));
-        seen.check.revision = 4;
+        seen.scope.revision = 4;
         seen
     };
     let rows = [
@@ -165,11 +165,11 @@ fn a_comparison_that_has_failed_is_repeated_later() {
     let mut state = in_sync(DriftMode::Report);
     let changed = seen(DriftMode::Report, 2, Some(1));
     let failure = Failure::new(Category::Unreachable, "no route");
-    state.failed(&changed.check, failure.clone(), at(10));
+    state.failed(&changed.scope, failure.clone(), at(10));
     assert!(matches!(state.next(&changed, SEED, at(11)), NextComparison::At(retry) if retry < at(17)));
     assert_eq!(state.next(&changed, SEED, at(17)), NextComparison::Now(vec![web()]));
     assert_eq!(state.report(&changed, at(17)), DriftReport::InSync, "one failure says little");
-    state.failed(&changed.check, failure, at(17));
+    state.failed(&changed.scope, failure, at(17));
     assert!(matches!(state.next(&changed, SEED, at(24)), NextComparison::At(_)));
     let message = "the objects could not be compared: no route".to_owned();
     assert_eq!(state.report(&changed, at(24)), DriftReport::Unknown(message));
@@ -203,8 +203,8 @@ fn contested_objects_are_named_up_to_a_limit() {
     let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
     let objects: Vec<_> = (0..5).map(|n| object("ConfigMap", &format!("c{n}"))).collect();
     let seen = |number| {
-        let check = Check { revision: 3, rules: rules.clone(), objects: objects.clone().into() };
-        Snapshot { check, fingerprints: vec![Fingerprint::Seen(number); 5] }
+        let scope = ComparisonScope { revision: 3, rules: rules.clone(), objects: objects.clone().into() };
+        Snapshot { scope, fingerprints: vec![Fingerprint::Seen(number); 5] }
     };
     let corrected: Vec<_> =
         objects.iter().map(|one| result(one.clone(), ComparisonOutcome::Corrected)).collect();
@@ -256,7 +256,7 @@ fn a_digest_is_written_a_few_times_and_then_once_a_minute() {
         let changed = seen(DriftMode::Report, 10 + number, Some(1));
         state.compared(changed, &[web()], &[result(web(), outcome)], at(now));
     };
-    let digest = |status: &Option<DriftStatus>| status.as_ref().unwrap().checked.clone();
+    let digest = |status: &Option<DriftStatus>| status.as_ref().unwrap().compared_digest.clone();
     for number in 1..=5 {
         let before = digest(&status);
         compare(&mut state, number, ComparisonOutcome::InSync, 1);
@@ -359,7 +359,7 @@ fn events_name_what_is_new() {
 fn a_restart_compares_only_what_may_have_changed() {
     let state = compared(DriftMode::Report, ComparisonOutcome::Drifted, ComparisonOutcome::InSync);
     let (status, same) = (state.status().unwrap(), seen(DriftMode::Report, 1, Some(1)));
-    assert_eq!(status.checked.len(), 32);
+    assert_eq!(status.compared_digest.len(), 32);
     let restored = DriftState::restore(Some(&status), &same);
     assert_eq!(restored.next(&same, SEED, at(9)), NextComparison::OnChange);
     assert_eq!(restored.report(&same, at(9)), state.report(&same, at(9)));

@@ -1,4 +1,4 @@
-mod checks;
+mod compare_and_test;
 mod policy;
 mod requested;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chandler_api::{extensions::DriftMode, status::ObjectRecord};
 use chandler_core::{
-    drift::{ComparisonOutcome, DriftRules, Snapshot},
+    drift::{DriftRules, Snapshot},
     release::{Desired, Operation, ReleaseKind},
 };
 use chandler_tool::{CompareOrder, OperationFailure, TestOrder};
@@ -23,13 +23,13 @@ pub struct Comparison {
 }
 
 impl<R: ReleaseKind> Work<R> {
-    /// Returns whether the policy still wants this check. Other operations are not checks.
-    pub(super) fn is_still_checked(&self, placement: &PlacementState, desired: &Desired) -> bool {
+    /// Returns whether the policy still wants a comparison or tests. Other operations do not depend on it.
+    pub(super) fn is_still_wanted(&self, placement: &PlacementState, desired: &Desired) -> bool {
         match (&self.start.operation, &self.start.comparison) {
             (Operation::Compare, Some(Comparison { snapshot, .. })) => {
                 let policy = placement.policy.effective().drift;
                 let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
-                snapshot.check.rules == rules
+                snapshot.scope.rules == rules
             }
             (Operation::Compare, None) => false,
             (Operation::Test { .. }, _) => placement.policy.effective().test.is_some(),
@@ -45,16 +45,16 @@ impl<R: ReleaseKind> Work<R> {
         let comparison = self.start.comparison.clone().ok_or_else(not_begun)?;
         let target = self.target()?;
         self.context.metrics.tool_call("compare");
-        let check = &comparison.snapshot.check;
+        let scope = &comparison.snapshot.scope;
         let order = CompareOrder {
             operation_id,
             target,
             release: self.release.clone(),
-            revision: check.revision,
+            revision: scope.revision,
             objects: comparison.objects.clone(),
-            correct: check.rules.policy.mode == DriftMode::Correct,
-            ignore: check.rules.policy.ignore.clone(),
-            conflicts: check.rules.conflicts,
+            correct: scope.rules.policy.mode == DriftMode::Correct,
+            ignore: scope.rules.policy.ignore.clone(),
+            conflicts: scope.rules.conflicts,
             timeout: COMPARE_TIMEOUT,
         };
         let results = self.tool.compare(order, &handle.cancel, |step| handle.step(step)).await?;
@@ -82,30 +82,5 @@ impl<R: ReleaseKind> Work<R> {
         drop(desired);
         let tests = self.tool.test(order, &handle.cancel, |step| handle.step(step)).await?;
         Ok(Done::Tested { revision, tests })
-    }
-}
-
-impl Done {
-    /// Returns the outcome for metrics and logs.
-    pub(super) fn outcome(&self) -> &'static str {
-        match self {
-            Self::Unchanged(_) => "unchanged",
-            Self::Compared { results, .. } => {
-                let has = |outcome| results.iter().any(|result| result.outcome == outcome);
-                if has(ComparisonOutcome::Corrected) {
-                    "corrected"
-                } else if has(ComparisonOutcome::Drifted) || has(ComparisonOutcome::Missing) {
-                    "drifted"
-                } else {
-                    "success"
-                }
-            }
-            Self::Tested { tests, .. } if tests.iter().any(|test| !test.passed) => "failed",
-            Self::Applied(..)
-            | Self::Removed
-            | Self::RolledBack { .. }
-            | Self::Uninstalled
-            | Self::Tested { .. } => "success",
-        }
     }
 }

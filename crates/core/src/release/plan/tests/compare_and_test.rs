@@ -110,12 +110,12 @@ fn a_failed_test_counts_like_a_failed_operation() {
 }
 
 #[test]
-fn an_operation_does_not_wait_for_the_end_of_a_check() {
+fn an_operation_does_not_wait_for_a_comparison_or_tests() {
     let (inputs, other) = (digest('a'), digest('b'));
     let (current, outdated) =
         (revision(ReleaseStatus::Deployed, Some('a')), revision(ReleaseStatus::Deployed, Some('b')));
-    let checks = [Operation::Compare, Operation::Test { inputs: &inputs }];
-    for operation in checks {
+    let operations = [Operation::Compare, Operation::Test { inputs: &inputs }];
+    for operation in operations {
         let kind = operation.kind();
         let in_flight = |phase, newest| Observed {
             operation: Some(InFlight { operation, phase }),
@@ -130,7 +130,7 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
             ("running", running(Some(&current)), operating.clone()),
             ("queued", queued(Some(&current)), operating.clone()),
             (
-                "nothing is left to check",
+                "nothing is left to compare or test",
                 Observed { compare: false, tests: TestNeed::None, ..running(Some(&current)) },
                 operating,
             ),
