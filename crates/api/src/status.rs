@@ -1,6 +1,6 @@
 //! The status types that all kinds of placements and of releases share.
 
-mod checks;
+mod compare_and_test;
 mod object_records;
 mod rollout;
 
@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    checks::{DriftStatus, DriftedObject, DriftedState, TestRecord, TestState},
+    compare_and_test::{DriftStatus, DriftedObject, DriftedState, TestRecord, TestState},
     object_records::ObjectRecords,
     rollout::{RolloutState, RolloutStatus},
 };

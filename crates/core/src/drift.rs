@@ -5,12 +5,12 @@
 //! only if it has changed again.
 
 mod comparison;
-mod corrections;
+mod repeats;
 mod report;
 mod snapshot;
 mod state;
 
 pub use comparison::{ComparisonOutcome, ObjectComparison};
-pub use report::DriftReport;
-pub use snapshot::{Check, DriftRules, Fingerprint, Snapshot};
+pub use report::{DriftReport, correction_message, message};
+pub use snapshot::{ComparisonScope, DriftRules, Fingerprint, Snapshot};
 pub use state::{Changes, DriftState, NextComparison};

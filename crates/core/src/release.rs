@@ -8,11 +8,11 @@ mod helm_release_proxy;
 mod history;
 mod kind;
 mod operation;
-mod package_tests;
 mod plan;
 mod report;
 mod rollback_request;
 mod state;
+mod test_hooks;
 mod tool;
 
 pub use claim::{Claimant, Collision};
@@ -25,13 +25,13 @@ pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
 pub use kind::ReleaseKind;
 pub use operation::{ApplyKind, Operation, OperationKind};
-pub use package_tests::{PackageTest, TestNeed, TestReport, test_record};
 pub use plan::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, Plan,
     RemoveFinalizer, RolledBackCause, Step, Wait, failure_key, impossible_rollback, plan,
 };
 pub(crate) use report::unhealthy_object;
-pub use report::{ANOTHER_NAME, Checks, Progress, Report, keep_health_message, report};
+pub use report::{ANOTHER_NAME, Findings, Progress, Report, keep_health_message, report};
 pub use rollback_request::{RequestedRollback, RollbackOrigin, RollbackRequest};
 pub use state::State;
+pub use test_hooks::{PackageTest, TestNeed, TestReport, test_record};
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};

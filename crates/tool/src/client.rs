@@ -1,6 +1,6 @@
 //! The client of a package tool, in Chandler's own types.
 
-mod checks;
+mod compare_and_test;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -26,8 +26,6 @@ use crate::{
     order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
     supervisor::{ProcessGuard, Service, Supervisor},
 };
-
-pub use checks::{ComparisonOutcome, ObjectComparison, TestResult};
 
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;

@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use chandler_api::{extensions::FieldConflicts, status::ObjectRecord};
+use chandler_api::{
+    extensions::{DriftIgnore, FieldConflicts},
+    status::ObjectRecord,
+};
 use chandler_core::{
     digest::{Digest, InputDigest},
     identity::ReleaseId,
@@ -63,21 +66,10 @@ pub struct CompareOrder {
     pub objects: Vec<ObjectRecord>,
     /// Apply the recorded objects that are missing or differ.
     pub correct: bool,
-    pub ignore: Vec<IgnoreRule>,
+    pub ignore: Vec<DriftIgnore>,
     /// With `IgnoreFields`, fields that belong to other field managers are not compared.
     pub conflicts: FieldConflicts,
     pub timeout: Duration,
-}
-
-/// Fields that a comparison leaves out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IgnoreRule {
-    /// Kind, name and namespace of the objects. `None` means any.
-    pub kind: Option<String>,
-    pub name: Option<String>,
-    pub namespace: Option<String>,
-    /// JSON pointers. Each covers everything below it.
-    pub paths: Vec<String>,
 }
 
 /// The tests of a release to run.

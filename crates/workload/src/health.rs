@@ -120,14 +120,14 @@ impl HealthWatches {
         self.update_kinds(|states| states.set_checks(release, checks));
     }
 
-    /// Sets whether changes of a release's objects are followed. A change of a fingerprint is then sent as a change of the
-    /// release. If nobody has followed its kinds before, their objects are listed again: a release that starts to use kinds sets
-    /// it before.
-    pub fn set_followed(&self, release: &ReleaseId, is_followed: bool) {
-        self.update_kinds(|states| states.set_followed(release, is_followed));
+    /// Sets whether a release's objects have fingerprints, because they are compared with its package. A change of a fingerprint
+    /// is then sent as a change of the release. If no release needed those of its kinds before, their objects are listed again: a
+    /// release that starts to use kinds sets it before.
+    pub fn set_fingerprinted(&self, release: &ReleaseId, is_fingerprinted: bool) {
+        self.update_kinds(|states| states.set_fingerprinted(release, is_fingerprinted));
     }
 
-    /// Returns the fingerprints of objects of a release that is followed, in their order. `None` if some of them are not listed
+    /// Returns the fingerprints of objects of a release that has them, in their order. `None` if some of them are not listed
     /// yet.
     pub fn fingerprints(&self, objects: &[ObjectRecord]) -> Option<Vec<Fingerprint>> {
         self.states().fingerprints(objects)

@@ -1,5 +1,5 @@
 mod drift;
-mod package_tests;
+mod test_hooks;
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     drift::{DriftIgnore, DriftMode, DriftPolicy, DriftTarget},
-    package_tests::{TestFailure, TestPolicy},
+    test_hooks::{TestFailure, TestPolicy},
 };
 use super::{OnClusterDelete, RolloutPolicy};
 use crate::addons::is_default;

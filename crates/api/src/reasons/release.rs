@@ -67,11 +67,11 @@ string_enum! {
         /// `Drifted`: not all objects could be compared.
         DriftUnknown = "DriftUnknown",
         /// `Tested`: the tests of the package have succeeded.
-        Succeeded = "Succeeded",
+        TestsSucceeded = "TestsSucceeded",
         /// `Tested`: a test of the package has failed.
-        Failed = "Failed",
-        /// `Tested`: the tests of the package have not run.
-        TestUnknown = "TestUnknown",
+        TestsFailed = "TestsFailed",
+        /// `Tested`: the tests of the newest revision have not ended.
+        TestsUnknown = "TestsUnknown",
         ReadFailed = "ReadFailed",
         RemovalFailed = "RemovalFailed",
         Removing = "Removing",

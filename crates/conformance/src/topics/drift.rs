@@ -58,6 +58,12 @@ pub const CASES: &[Case] = &[
         "An object with the annotation chandler.dev/drift: ignore, on the cluster or in the package, is IGNORED."
     ),
     case!(
+        "drift/job",
+        [Compare],
+        objects::job,
+        "A Job is IGNORED, also if it does not exist: creating it again would run it again."
+    ),
+    case!(
         "drift/other-owner",
         [Compare],
         objects::other_owner,

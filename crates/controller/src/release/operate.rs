@@ -1,13 +1,13 @@
 //! Runs one operation with the package tool, off the reconciler's own path.
 
-mod checks;
+mod compare_and_test;
 
 use std::{sync::Arc, time::Instant};
 
 use chandler_api::extensions::OnFailure;
 use chandler_core::{
     digest::InputDigest,
-    drift::{Check, ObjectComparison},
+    drift::{ComparisonOutcome, ComparisonScope, ObjectComparison},
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
@@ -23,7 +23,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-pub use self::checks::Comparison;
+pub use self::compare_and_test::Comparison;
 use super::{
     PlacementState, ReleaseContext,
     inputs::{self, Inputs},
@@ -43,7 +43,7 @@ pub struct Outcome {
     pub canceled: bool,
     pub kind: OperationKind,
     /// What was compared, if it was a comparison.
-    pub check: Option<Check>,
+    pub scope: Option<ComparisonScope>,
     pub result: Result<Done, OperationFailure>,
 }
 
@@ -78,6 +78,31 @@ pub enum Done {
         revision: u32,
         tests: Vec<PackageTest>,
     },
+}
+
+impl Done {
+    /// Returns the outcome for metrics and logs.
+    fn outcome(&self) -> &'static str {
+        match self {
+            Self::Unchanged(_) => "unchanged",
+            Self::Compared { results, .. } => {
+                let has = |outcome| results.iter().any(|result| result.outcome == outcome);
+                if has(ComparisonOutcome::Corrected) {
+                    "corrected"
+                } else if has(ComparisonOutcome::Drifted) || has(ComparisonOutcome::Missing) {
+                    "drifted"
+                } else {
+                    "success"
+                }
+            }
+            Self::Tested { tests, .. } if tests.iter().any(|test| !test.passed) => "failed",
+            Self::Applied(..)
+            | Self::Removed
+            | Self::RolledBack { .. }
+            | Self::Uninstalled
+            | Self::Tested { .. } => "success",
+        }
+    }
 }
 
 /// An operation to start.
@@ -220,8 +245,8 @@ impl<R: ReleaseKind> Work<R> {
 
     fn outcome(&self, key: String, canceled: bool, result: Result<Done, OperationFailure>) -> Outcome {
         let Start { operation, comparison, .. } = &self.start;
-        let check = comparison.as_ref().map(|comparison| comparison.snapshot.check.clone());
-        Outcome { key, tool: self.tool.id(), canceled, kind: operation.kind(), check, result }
+        let scope = comparison.as_ref().map(|comparison| comparison.snapshot.scope.clone());
+        Outcome { key, tool: self.tool.id(), canceled, kind: operation.kind(), scope, result }
     }
 
     /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
@@ -251,7 +276,7 @@ impl<R: ReleaseKind> Work<R> {
         // The reconcile that follows reports a spec that is not valid.
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
-        self.is_still_checked(&placement, &desired).then_some(desired)
+        self.is_still_wanted(&placement, &desired).then_some(desired)
     }
 
     /// Returns whether a user still wants to restore the revision.

@@ -3,7 +3,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use chandler_api::status::ReleaseStatus;
-use chandler_core::{digest::InputDigest, drift::DriftState, inventory::Expectation};
+use chandler_core::{
+    digest::InputDigest,
+    drift::{DriftRules, DriftState},
+    inventory::Expectation,
+};
 use jiff::Timestamp;
 
 use super::inputs::Inputs;
@@ -32,6 +36,8 @@ pub struct ReconcileState {
     pub health_message_changed_at: Option<Timestamp>,
     /// What was compared with the package, if the policy wants it.
     pub drift: Option<Arc<DriftState>>,
+    /// The rules of the last comparison that was started.
+    pub compared_rules: Option<DriftRules>,
     /// When the last Event about corrections was published.
     pub corrected_event_at: Option<Timestamp>,
     /// How often in a row tests could not run that the release is ready without, and when that was last.

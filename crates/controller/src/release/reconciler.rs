@@ -6,9 +6,9 @@ mod finalizer;
 mod health;
 mod installed;
 mod outcome;
-mod package_tests;
 mod report;
 mod start;
+mod test_hooks;
 mod view;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ use chandler_core::{
     inventory::RevisionState,
     poll::Poll,
     release::{
-        Checks, Collision, Desired, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
+        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
         ReleaseKind, TestNeed, Wait, check_same_tool, failure_key, history, impossible_rollback,
         past_failure, plan, retry_requested_at,
     },
@@ -153,13 +153,14 @@ where
             }
         }
         let health = self.health(&desired, &view);
-        let (drift, test) = (self.drift_report(&desired, &view), self.test_report(&view));
-        let checks =
-            Checks { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
-        let message_at = self.update_conditions(&desired, &decision, checks);
-        let held_check_at = self.held_check_at(&decision, &view);
-        let recheck_at = [health.recheck_at, message_at, self.drift.at, self.test_retry_at(), held_check_at];
-        let recheck_at = recheck_at.into_iter().flatten().filter(|at| *at > self.now).min();
+        let (drift, test) = (self.drift_report(&desired, &view, &decision), self.test_report(&view));
+        let findings =
+            Findings { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
+        let message_at = self.update_conditions(&desired, &decision, findings);
+        let held_plan_at = self.held_plan_at(&decision, &view);
+        let drift_at = [self.drift.at, self.drift_status_due_at()];
+        let recheck_at = [health.recheck_at, message_at, self.test_retry_at(), held_plan_at];
+        let recheck_at = recheck_at.into_iter().chain(drift_at).flatten().filter(|at| *at > self.now).min();
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
         self.sync_annotations(&desired, &view).await?;
@@ -169,7 +170,7 @@ where
 
     /// Returns when to plan a comparison or optional tests again that a change of the placement holds: if it changes none of its
     /// release objects, nothing else reports that it is applied.
-    fn held_check_at(&self, decision: &Plan, view: &View) -> Option<Timestamp> {
+    fn held_plan_at(&self, decision: &Plan, view: &View) -> Option<Timestamp> {
         let is_due = self.drift.due.is_some() || self.test_need(view) == TestNeed::Optional;
         let is_held = *decision == Plan::NoOp && !self.placement.is_applied && is_due;
         self.now.checked_add(PLACEMENT_RETRY).ok().filter(|_| is_held)
@@ -275,6 +276,7 @@ where
             rollback_to: self.rollback_to.as_ref().map(|target| target.revision),
             requested_rollback: requested_rollback.as_ref(),
             compare: self.drift.due.is_some(),
+            comparison_is_outdated: self.comparison_is_outdated(desired),
             tests: self.test_need(view),
             absence_confirmed: self.state.absence_confirmed,
             failure: past.as_ref(),

@@ -26,9 +26,9 @@ pub enum ComparisonOutcome {
 pub struct ObjectComparison {
     pub object: ObjectRecord,
     pub outcome: ComparisonOutcome,
-    /// JSON pointers to the fields that differ, or differed. Never their values.
+    /// JSON pointers to the fields that differ, or differed, at most 20. Never their values.
     pub paths: Vec<String>,
-    /// Why it could not be compared or corrected, for users.
+    /// Why it could not be compared or corrected, or is not compared, for users. Empty otherwise.
     pub reason: String,
 }
 

@@ -2,8 +2,9 @@
 
 use chandler_api::status::{DriftedObject, DriftedState};
 
-/// Maximum number of objects, and of fields of each, in a message.
-const NAMED_OBJECTS: usize = 3;
+use super::ObjectComparison;
+
+/// Maximum number of fields of an object in a message.
 const NAMED_FIELDS: usize = 3;
 
 /// What is known about the drift of a release. The texts are for users.
@@ -16,11 +17,24 @@ pub enum DriftReport {
     Unknown(String),
 }
 
-/// Names the first objects.
-pub(super) fn message<'a>(objects: impl Iterator<Item = &'a DriftedObject>) -> String {
-    let mut parts: Vec<String> = objects.map(describe).collect();
-    let more = parts.len().saturating_sub(NAMED_OBJECTS);
-    parts.truncate(NAMED_OBJECTS);
+/// Names the first objects that differ or could not be compared.
+pub fn message<'a>(objects: impl IntoIterator<Item = &'a DriftedObject>, limit: usize) -> String {
+    first(objects.into_iter().map(describe).collect(), limit)
+}
+
+/// Names the first objects that were corrected.
+pub fn correction_message(corrected: &[ObjectComparison], limit: usize) -> String {
+    let describe = |ObjectComparison { object, paths, .. }: &ObjectComparison| {
+        // An object that was missing has no fields that differed.
+        if paths.is_empty() { object.to_string() } else { format!("{object}: {}", fields(paths)) }
+    };
+    first(corrected.iter().map(describe).collect(), limit)
+}
+
+/// Returns the first parts of a text about objects, and the number of further ones.
+pub(super) fn first(mut parts: Vec<String>, limit: usize) -> String {
+    let more = parts.len().saturating_sub(limit);
+    parts.truncate(limit);
     if more > 0 {
         parts.push(format!("and {more} more"));
     }
@@ -36,11 +50,8 @@ fn describe(DriftedObject { object, state, paths, reason }: &DriftedObject) -> S
     }
 }
 
-/// Names the first fields.
-pub fn fields(paths: &[String]) -> String {
-    let named: Vec<&str> = paths.iter().take(NAMED_FIELDS).map(String::as_str).collect();
-    match paths.len() - named.len() {
-        0 => named.join(", "),
-        more => format!("{} and {more} more fields", named.join(", ")),
-    }
+/// Names the first fields. How many more there are is not known: lists of fields are cut.
+pub(super) fn fields(paths: &[String]) -> String {
+    let named = paths.iter().take(NAMED_FIELDS).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if paths.len() > NAMED_FIELDS { format!("{named} and more fields") } else { named }
 }

@@ -27,7 +27,7 @@ pub struct DriftRules {
 
 /// The objects of a revision under a policy. If any of it changes, all objects are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct ComparisonScope {
     pub revision: u32,
     pub rules: DriftRules,
     pub objects: ObjectRecords,
@@ -36,28 +36,26 @@ pub struct Check {
 /// The objects of a revision, and what a watch has shown of each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    pub check: Check,
+    pub scope: ComparisonScope,
     /// In the order of the objects.
     pub fingerprints: Vec<Fingerprint>,
 }
 
 impl Snapshot {
-    /// Returns the objects that are compared. Jobs are not: they run once, their fields cannot be changed, and one that is
-    /// missing may have been removed because its time to live was over. To create it again would run it again.
-    pub(super) fn compared(&self) -> impl Iterator<Item = (&ObjectRecord, Fingerprint)> {
-        let all = self.check.objects.iter().zip(self.fingerprints.iter().copied());
-        all.filter(|(object, _)| !is_job(object))
+    /// Returns the objects and what the watch has shown of each of them.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (&ObjectRecord, Fingerprint)> {
+        self.scope.objects.iter().zip(self.fingerprints.iter().copied())
     }
 
     /// Returns what the watch has shown of an object.
     pub(super) fn fingerprint(&self, object: &ObjectRecord) -> Option<Fingerprint> {
-        self.compared().find(|(one, _)| *one == object).map(|(_, fingerprint)| fingerprint)
+        self.objects().find(|(one, _)| *one == object).map(|(_, fingerprint)| fingerprint)
     }
 
     /// Returns the digest by which the snapshot is recognized after a restart.
     pub(super) fn digest(&self) -> String {
-        let Check { revision, rules: DriftRules { policy, conflicts }, .. } = &self.check;
-        let objects = self.compared().map(|(object, fingerprint)| {
+        let ComparisonScope { revision, rules: DriftRules { policy, conflicts }, .. } = &self.scope;
+        let objects = self.objects().map(|(object, fingerprint)| {
             let ObjectRecord { api_version, kind, namespace, name } = object;
             format!("{api_version} {kind} {namespace}/{name} {fingerprint:?}")
         });
@@ -69,7 +67,3 @@ impl Snapshot {
 
 /// Digits of the digest in the status.
 const DIGITS: usize = 32;
-
-fn is_job(object: &ObjectRecord) -> bool {
-    object.kind == "Job" && object.api_version.starts_with("batch/")
-}

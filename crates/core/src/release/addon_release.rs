@@ -46,10 +46,6 @@ impl ReleaseKind for AddonRelease {
         self.spec.source.version = Some(version.to_owned());
     }
 
-    fn has_same_spec(&self, other: &Self) -> bool {
-        self.spec == other.spec
-    }
-
     fn has_other_folder_of_cluster(&self, existing: &Self) -> bool {
         let without_path = |release: &Self| {
             let source = PackageSource { path: None, ..release.spec.source.clone() };

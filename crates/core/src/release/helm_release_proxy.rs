@@ -42,10 +42,6 @@ impl ReleaseKind for HelmReleaseProxy {
         version.clone_into(&mut self.spec.version);
     }
 
-    fn has_same_spec(&self, other: &Self) -> bool {
-        self.spec == other.spec
-    }
-
     fn desired(&self) -> Result<Desired, Failure> {
         let own_namespace = self.namespace().ok_or_else(|| invalid("the object has no namespace"))?;
         let spec = &self.spec;

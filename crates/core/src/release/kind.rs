@@ -8,7 +8,7 @@ use chandler_api::{
     status::ReleaseStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_core::{Resource, ResourceExt as _};
+use kube_core::{Resource, ResourceExt as _, object::HasSpec};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::Desired;
@@ -16,7 +16,15 @@ use crate::{conditions, failure::Failure, inventory::ReleaseStatus as ReleaseSta
 
 /// A kind whose objects represent one release each.
 pub trait ReleaseKind:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+    Resource<DynamicType = ()>
+    + HasSpec<Spec: PartialEq>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
 {
     /// Finalizer that keeps the object until its release is removed.
     const FINALIZER: &'static str;
@@ -36,7 +44,9 @@ pub trait ReleaseKind:
     /// Sets the version of the package.
     fn set_version(&mut self, version: &str);
     /// Returns whether both have the same spec.
-    fn has_same_spec(&self, other: &Self) -> bool;
+    fn has_same_spec(&self, other: &Self) -> bool {
+        self.spec() == other.spec()
+    }
     /// Returns whether the package differs from that of `existing` because data of the Cluster has changed: it is part of the
     /// path of a folder.
     fn has_other_folder_of_cluster(&self, existing: &Self) -> bool {

@@ -53,8 +53,8 @@ impl OperationKind {
         }
     }
 
-    /// Returns whether it is about a release that is up to date: it creates no revision.
-    pub fn is_check(self) -> bool {
+    /// Returns whether it creates no revision, because it is about a release that is up to date.
+    pub fn creates_no_revision(self) -> bool {
         matches!(self, Self::Compare | Self::Test)
     }
 }

@@ -1,6 +1,6 @@
 //! Plans the next step for a release from its observed state.
 
-mod checks;
+mod compare_and_test;
 mod observed;
 mod remediation;
 mod requested_rollback;
@@ -14,7 +14,7 @@ pub use self::observed::{
 };
 pub use self::requested_rollback::impossible_rollback;
 use self::{
-    checks::{plan_checks, plan_during_check},
+    compare_and_test::{plan_compare_and_test, plan_during_compare_or_test},
     remediation::Attempts,
 };
 use super::{ApplyKind, Collision, Operation, OperationKind, Strategy, TestNeed};
@@ -190,7 +190,9 @@ fn plan_deletion(observed: &Observed<'_>) -> Plan {
         }) => {
             return Plan::Wait(Wait::Operating(operation.kind()));
         }
-        Some(InFlight { operation, .. }) if held(observed).is_some() && !observed.moved => {
+        Some(InFlight { operation, .. })
+            if held(observed).is_some() && !observed.moved && operation.kind() != OperationKind::Compare =>
+        {
             return Plan::Wait(Wait::Operating(operation.kind()));
         }
         Some(InFlight { operation, .. }) => return Plan::Cancel(operation.kind()),
@@ -283,7 +285,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Some(newest) => plan_existing(observed, inputs, newest, &attempts),
         None => operate(ApplyKind::Install),
     };
-    let next = if next == Plan::NoOp { plan_checks(observed) } else { next };
+    let next = if next == Plan::NoOp { plan_compare_and_test(observed) } else { next };
     let wait = match next {
         Plan::Operate(OperationKind::Compare) => return next,
         Plan::Operate(OperationKind::Test) if observed.tests == TestNeed::Optional => return next,
@@ -348,8 +350,8 @@ fn held(observed: &Observed<'_>) -> Option<Wait> {
 fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation: Option<i64>) -> Plan {
     let kind = operation.operation.kind();
     let wait = Plan::Wait(Wait::Operating(kind));
-    if kind.is_check() {
-        return plan_during_check(observed, kind, generation);
+    if kind.creates_no_revision() {
+        return plan_during_compare_or_test(observed, kind, generation);
     }
     let (Operation::Apply { inputs: applied, .. } | Operation::Rollback { inputs: applied }) =
         operation.operation

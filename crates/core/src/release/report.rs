@@ -1,6 +1,6 @@
 //! The conditions of a release object, derived from its plan.
 
-mod checks;
+mod compare_and_test;
 mod health;
 mod policy;
 
@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use self::health::keep_health_message;
 pub(crate) use self::health::unhealthy_object;
 use self::{
-    checks::{drift_condition, test_condition},
+    compare_and_test::{drift_condition, test_condition},
     health::health_condition,
     policy::policy_condition,
 };
@@ -33,9 +33,9 @@ pub struct Progress {
     pub step: String,
 }
 
-/// What was found about a release that is deployed. `None` means that it is not checked.
+/// What was found about a release that is deployed. `None` means that nothing is known about it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Checks<'a> {
+pub struct Findings<'a> {
     pub health: Option<&'a ReleaseHealth>,
     pub drift: Option<&'a DriftReport>,
     pub test: Option<&'a TestReport>,
@@ -61,7 +61,7 @@ pub fn report(
     release: &str,
     progress: Option<&Progress>,
     old: &[Condition],
-    checks: Checks<'_>,
+    findings: Findings<'_>,
     policy: &PolicyState,
 ) -> Option<Report> {
     let plan = if is_in_background(plan, policy) { &Plan::NoOp } else { plan };
@@ -81,14 +81,14 @@ pub fn report(
             message: cluster.message.clone(),
         }
     };
-    let health = checks.health.and_then(|health| health_condition(plan, vocabulary, old, health));
+    let health = findings.health.and_then(|health| health_condition(plan, vocabulary, old, health));
     // Nothing is concluded from unknown health.
     let unhealthy = health.clone().filter(|health| health.status == Status::False);
     let parts: Vec<_> = [cluster, release].into_iter().chain(unhealthy).collect();
     let ready = ready_summary(&parts, ReleaseReason::Ready.in_vocabulary(vocabulary));
     let own = [ready].into_iter().chain(parts.into_iter().take(2));
-    let drift = checks.drift.and_then(|drift| drift_condition(vocabulary, old, drift));
-    let test = checks.test.map(|test| test_condition(vocabulary, test));
+    let drift = findings.drift.and_then(|drift| drift_condition(vocabulary, old, drift));
+    let test = findings.test.map(|test| test_condition(vocabulary, test));
     let policy = policy_condition(vocabulary, policy);
     Some(Report { conditions: own.chain(health).chain(drift).chain(test).chain(policy).collect() })
 }
@@ -96,7 +96,9 @@ pub fn report(
 /// Returns whether Ready does not depend on the end of the operation.
 fn is_in_background(plan: &Plan, policy: &PolicyState) -> bool {
     match plan {
-        Plan::Operate(OperationKind::Compare) | Plan::Wait(Wait::Operating(OperationKind::Compare)) => true,
+        Plan::Operate(OperationKind::Compare)
+        | Plan::Wait(Wait::Operating(OperationKind::Compare))
+        | Plan::Cancel(OperationKind::Compare) => true,
         Plan::Operate(OperationKind::Test) | Plan::Wait(Wait::Operating(OperationKind::Test)) => {
             policy.effective().test.is_none_or(|test| test.on_failure == TestFailure::Ignore)
         }

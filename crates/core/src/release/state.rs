@@ -105,9 +105,9 @@ impl State {
             | ReleaseReason::InSync
             | ReleaseReason::Drifted
             | ReleaseReason::DriftUnknown
-            | ReleaseReason::Succeeded
-            | ReleaseReason::Failed
-            | ReleaseReason::TestUnknown
+            | ReleaseReason::TestsSucceeded
+            | ReleaseReason::TestsFailed
+            | ReleaseReason::TestsUnknown
             | ReleaseReason::Available
             | ReleaseReason::Ready => Self::Waiting,
         }
@@ -176,9 +176,9 @@ mod tests {
         (ReleaseReason::InSync, State::Waiting),
         (ReleaseReason::Drifted, State::Waiting),
         (ReleaseReason::DriftUnknown, State::Waiting),
-        (ReleaseReason::Succeeded, State::Waiting),
-        (ReleaseReason::Failed, State::Waiting),
-        (ReleaseReason::TestUnknown, State::Waiting),
+        (ReleaseReason::TestsSucceeded, State::Waiting),
+        (ReleaseReason::TestsFailed, State::Waiting),
+        (ReleaseReason::TestsUnknown, State::Waiting),
         (ReleaseReason::StillNeeded, State::Removing),
         (ReleaseReason::Preparing, State::Updating),
         (ReleaseReason::Pending, State::Updating),

@@ -42,13 +42,18 @@ async fn set_image(plane: &Plane, name: &str, image: &str) {
     patch_deployment(plane, name, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
 }
 
+/// Returns the image and the number of replicas of a Deployment.
+async fn image_and_replicas(plane: &Plane, name: &str) -> (String, Option<i32>) {
+    let spec = deployments(plane).await.get(name).await.unwrap().spec.unwrap();
+    (spec.template.spec.unwrap().containers.remove(0).image.unwrap(), spec.replicas)
+}
+
 async fn image(plane: &Plane, name: &str) -> String {
-    let deployment = deployments(plane).await.get(name).await.unwrap();
-    deployment.spec.unwrap().template.spec.unwrap().containers.remove(0).image.unwrap()
+    image_and_replicas(plane, name).await.0
 }
 
 async fn replicas(plane: &Plane, name: &str) -> Option<i32> {
-    deployments(plane).await.get(name).await.unwrap().spec.unwrap().replicas
+    image_and_replicas(plane, name).await.1
 }
 
 /// Waits until the image is that of the chart again.
@@ -70,6 +75,29 @@ async fn create_scaler(plane: &Plane, name: &str, min_replicas: i32) -> Api<Hori
     });
     api.create(&PostParams::default(), &serde_json::from_value(scaler).unwrap()).await.unwrap();
     api
+}
+
+async fn raise_min_replicas(scalers: &Api<HorizontalPodAutoscaler>, name: &str, min_replicas: i32) {
+    let raised = Patch::Merge(json!({"spec": {"minReplicas": min_replicas}}));
+    scalers.patch(name, &PatchParams::default(), &raised).await.unwrap();
+}
+
+/// Changes the image of a Deployment with 4 replicas by hand while an autoscaler scales it to 6, and waits for both.
+async fn change_while_scaling(plane: &Plane, scalers: &Api<HorizontalPodAutoscaler>, name: &str) {
+    let began = Instant::now();
+    tokio::join!(set_image(plane, name, "pause:by-hand"), raise_min_replicas(scalers, name, 6));
+    let mut corrected_after = None;
+    until("the image is corrected and the Deployment is scaled", async || {
+        let (image, replicas) = image_and_replicas(plane, name).await;
+        assert!(replicas.is_some_and(|replicas| replicas >= 4), "it was scaled down: {replicas:?}");
+        let is_corrected = image == IMAGE;
+        if is_corrected {
+            corrected_after.get_or_insert_with(|| began.elapsed());
+        }
+        is_corrected && replicas == Some(6)
+    })
+    .await;
+    assert!(corrected_after.unwrap() < CORRECTED, "it was corrected after {corrected_after:?}");
 }
 
 async fn wait_in_sync(world: &World, placement: &str) {
@@ -97,18 +125,14 @@ async fn a_change_by_hand_is_corrected_while_an_autoscaler_is_not_disturbed() {
     // The autoscaler scales through the subresource, which is no drift.
     let scalers = create_scaler(&alpha, "web", 2).await;
     until("the Deployment is scaled", async || replicas(&alpha, "web").await == Some(2)).await;
-    let raised = Patch::Merge(json!({"spec": {"minReplicas": 4}}));
-    scalers.patch("web", &PatchParams::default(), &raised).await.unwrap();
+    raise_min_replicas(&scalers, "web", 4).await;
     until("the Deployment is scaled again", async || replicas(&alpha, "web").await == Some(4)).await;
     manager.wait_idle().await;
     assert_eq!(comparisons(&manager, "corrected"), 0);
     let compared = manager.started(OperationKind::Compare);
     assert!(compared >= 2, "the changed number of replicas was compared: {compared}");
 
-    let began = Instant::now();
-    set_image(&alpha, "web", "pause:by-hand").await;
-    wait_corrected(&alpha, "web", began).await;
-    assert_eq!(replicas(&alpha, "web").await, Some(4), "the correction keeps the replicas");
+    change_while_scaling(&alpha, &scalers, "web").await;
 
     // A deleted object is created again.
     let maps: Api<ConfigMap> = Api::namespaced(alpha.client().await.unwrap(), "default");
@@ -118,7 +142,7 @@ async fn a_change_by_hand_is_corrected_while_an_autoscaler_is_not_disturbed() {
     assert!(began.elapsed() < CORRECTED, "it was created after {:?}", began.elapsed());
     manager.wait_idle().await;
     wait_in_sync(&world, "web").await;
-    assert_eq!(replicas(&alpha, "web").await, Some(4));
+    assert_eq!(replicas(&alpha, "web").await, Some(6), "the corrections keep the replicas");
     assert_eq!(config_value(&alpha, "web", "greeting").await.as_deref(), Some("Hello from somewhere"));
 
     // Nothing is corrected while operations are suspended.

@@ -25,12 +25,12 @@ async fn strict(world: &World, alpha: &Plane) {
     let status = world.wait_ready("strict", "alpha", 1).await;
     let tested = status.tested.as_ref().unwrap();
     assert_eq!((tested.revision, tested.state), (1, TestState::Succeeded), "it is ready when it was tested");
-    world.wait_condition("strict", "alpha", "Tested", ("True", "Succeeded")).await;
+    world.wait_condition("strict", "alpha", "Tested", ("True", "TestsSucceeded")).await;
 
     world.patch_placement("strict", values("Bad", true)).await;
     let message = world.wait_reason("strict", "alpha", "RolledBack").await;
     assert!(message.contains("Job default/strict-test"), "{message}");
-    let message = world.wait_condition("strict", "alpha", "Tested", ("False", "Failed")).await;
+    let message = world.wait_condition("strict", "alpha", "Tested", ("False", "TestsFailed")).await;
     assert!(message.starts_with("revision 2: Job default/strict-test"), "{message}");
     assert!(!message.contains("log of"), "logs were not requested: {message}");
     let expected = revisions(&[(1, "superseded"), (2, "superseded"), (3, "deployed")]);
@@ -42,7 +42,7 @@ async fn strict(world: &World, alpha: &Plane) {
 async fn lenient(world: &World, alpha: &Plane) {
     world.apply_policy("lenient", json!({"test": {"onFailure": "Ignore"}})).await;
     world.apply_placement_with_policy("lenient", "tested", "lenient", values("Good", true)).await;
-    world.wait_condition("lenient", "alpha", "Tested", ("False", "Failed")).await;
+    world.wait_condition("lenient", "alpha", "Tested", ("False", "TestsFailed")).await;
     let status = world.wait_ready("lenient", "alpha", 1).await;
     assert_eq!(status.last_failure, None);
     assert_eq!(world.history(alpha, "lenient"), revisions(&[(1, "deployed")]));
@@ -51,7 +51,7 @@ async fn lenient(world: &World, alpha: &Plane) {
 /// A chart without tests passes them.
 async fn untested(world: &World) {
     world.apply_placement_with_policy("untested", "hello", "lenient", json!({})).await;
-    let message = world.wait_condition("untested", "alpha", "Tested", ("True", "Succeeded")).await;
+    let message = world.wait_condition("untested", "alpha", "Tested", ("True", "TestsSucceeded")).await;
     assert_eq!(message, "the package has no tests");
 }
 
@@ -81,6 +81,6 @@ async fn a_release_whose_tests_fail_has_failed_unless_the_policy_ignores_it() {
         .await;
     world.patch_placement("strict", values("Fixed", false)).await;
     world.wait_ready("strict", "alpha", 6).await;
-    world.wait_condition("strict", "alpha", "Tested", ("True", "Succeeded")).await;
+    world.wait_condition("strict", "alpha", "Tested", ("True", "TestsSucceeded")).await;
     second.stop().await;
 }

@@ -181,14 +181,14 @@ async fn drift_and_tests_are_unknown_with_a_tool_that_cannot_check_them() {
     ready_with(&test, &alpha, "1.0.0", "one").await;
     let unknown = [
         ("Drifted", "DriftUnknown", "the package tool cannot compare objects"),
-        ("Tested", "TestUnknown", "the package tool cannot run tests"),
+        ("Tested", "TestsUnknown", "the package tool cannot run tests"),
     ];
     for (type_, reason, message) in unknown {
         eventually(&format!("{type_} is Unknown: {message}"), || async {
             let status = test.release("notice", "alpha").await?.status?;
             let found = condition(&status, type_)?;
             let found = (&*found.status, &*found.reason, &*found.message);
-            (found == ("Unknown", reason, message)).then_some(())
+            (found.0 == "Unknown" && found.1 == reason && found.2.starts_with(message)).then_some(())
         })
         .await;
     }

@@ -945,8 +945,8 @@ pub enum ComparisonOutcome {
     /// The object could not be compared, for example because it belongs to another release, or because a webhook does not
     /// support dry runs. It is not changed.
     Unknown = 5,
-    /// The object is not compared, for example because it has the annotation "chandler.dev/drift: ignore" on the cluster or in
-    /// the package.
+    /// The object is not compared: it has the annotation "chandler.dev/drift: ignore" on the cluster or in the package, has a
+    /// generated name, or is a Job: creating it again would run it again.
     Ignored = 6,
 }
 impl ComparisonOutcome {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{error::WatchError, kind::ObjectKind, object::parse};
 
-/// The fields of an object that change although nobody has changed it, or that only describe the change.
+/// The fields of an object that change although no client has changed it, or that only describe the change.
 const SKIPPED: [&str; 3] = ["managedFields", "resourceVersion", "generation"];
 
 type Fields<'a> = BTreeMap<String, &'a RawValue>;

@@ -1,7 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
-mod followed;
+mod fingerprints;
 mod health_checks;
 mod left_out;
 mod notify;
@@ -21,9 +21,10 @@ use chandler_core::{
 };
 use jiff::Timestamp;
 
-pub use self::followed::Fingerprints;
+pub use self::fingerprints::Fingerprints;
 use self::{
-    absent::Absences, followed::Followed, health_checks::CheckChanges, left_out::LeftOut, notify::must_notify,
+    absent::Absences, fingerprints::Fingerprinted, health_checks::CheckChanges, left_out::LeftOut,
+    notify::must_notify,
 };
 use super::{
     kind::{ObjectKind, SharedKind, watched},
@@ -73,7 +74,7 @@ pub struct States {
     /// ended yet when the kind is watched again.
     checks_version: u64,
     /// The releases whose objects are compared with their packages.
-    followed: BTreeSet<ReleaseId>,
+    to_compare: BTreeSet<ReleaseId>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +88,7 @@ struct KindStates {
     /// restored from a backup: the next list shows them.
     is_outdated: bool,
     check_changes: CheckChanges,
-    followed: Followed,
+    fingerprinted: Fingerprinted,
 }
 
 /// How much is known of the objects of a kind.
@@ -136,20 +137,20 @@ impl States {
         let lists_again = self.list_left_out(release, added.collect());
         self.remove_users(before);
         let selects_others = self.select_kinds();
-        self.follow_kinds() || selects_others || lists_again
+        self.fingerprint_kinds() || selects_others || lists_again
     }
 
     /// Forgets a release, and its objects. Returns whether other kinds have to be watched now.
     pub fn forget(&mut self, release: &ReleaseId) -> bool {
         self.forget_checks(release);
-        self.followed.remove(release);
+        self.to_compare.remove(release);
         let Some(kinds) = self.releases.remove(release) else { return false };
         self.remove_users(kinds);
         let changed = self.select_kinds();
         for states in self.kinds.values_mut() {
             states.leave_out(release);
         }
-        self.follow_kinds() || changed
+        self.fingerprint_kinds() || changed
     }
 
     /// Takes in that a release begins to use kinds. Returns whether one of them has to be listed again, because objects of the
@@ -293,12 +294,12 @@ impl States {
         }
         states.objects.shrink_to_fit();
         states.check_changes.listed(read);
-        let followers = match listed.fingerprints {
+        let to_compare = match listed.fingerprints {
             Some(fingerprints) => self.listed_fingerprints(kind, fingerprints),
             None => Vec::new(),
         };
         let releases = if is_first { self.complete_users(kind) } else { self.affected(kind, changed) };
-        union(releases, followers)
+        union(releases, to_compare)
     }
 
     /// Takes in that a list has failed. The last known states stay valid.
@@ -315,11 +316,11 @@ impl States {
         match self.kinds.get_mut(kind) {
             Some(states) if states.progress != Progress::NotServed => {
                 let check_changes = std::mem::take(&mut states.check_changes);
-                let followed = std::mem::take(&mut states.followed).unlisted();
+                let fingerprinted = std::mem::take(&mut states.fingerprinted).unlisted();
                 *states = KindStates {
                     progress: Progress::NotServed,
                     check_changes,
-                    followed,
+                    fingerprinted,
                     ..KindStates::default()
                 };
             }
@@ -347,8 +348,9 @@ impl States {
         if last.is_none() && states.objects.len() >= MAX_OBJECTS {
             return Vec::new();
         }
-        let is_new = fingerprint.is_some_and(|number| states.followed.changed(&head.key, number));
-        let followers = if is_new { self.followers(kind, head.release.as_ref()) } else { Vec::new() };
+        let is_new = fingerprint.is_some_and(|number| states.fingerprinted.changed(&head.key, number));
+        let to_compare =
+            if is_new { self.releases_to_compare(kind, head.release.as_ref()) } else { Vec::new() };
         let release = share(&self.releases, head.release);
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
         let was_outdated = states.is_outdated;
@@ -358,13 +360,13 @@ impl States {
             self.to_list_again.insert(kind);
         }
         let releases = if must_notify { self.affected(kind, vec![release]) } else { Vec::new() };
-        union(releases, followers)
+        union(releases, to_compare)
     }
 
     /// Takes in that an object was deleted, or is not selected any more.
     pub fn deleted(&mut self, kind: &ObjectKind, head: &ObjectHead, now: Timestamp) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
-        states.followed.vanished(&head.key);
+        states.fingerprinted.vanished(&head.key);
         let Some(Entry { observation, release, .. }) = states.objects.remove(&head.key) else {
             return Vec::new();
         };
@@ -418,11 +420,11 @@ impl KindStates {
     /// Removes the objects of a release.
     fn leave_out(&mut self, release: &ReleaseId) {
         let before = self.objects.len();
-        let followed = &mut self.followed;
+        let fingerprinted = &mut self.fingerprinted;
         self.objects.retain(|key, entry| {
             let is_kept = entry.release.as_deref() != Some(release);
             if !is_kept {
-                followed.vanished(key);
+                fingerprinted.vanished(key);
             }
             is_kept
         });
@@ -433,7 +435,7 @@ impl KindStates {
 
     /// Returns whether the last list does not show all that releases ask for.
     fn must_list(&self) -> bool {
-        self.is_outdated || matches!(self.followed, Followed::Listing)
+        self.is_outdated || matches!(self.fingerprinted, Fingerprinted::Listing)
     }
 
     /// Stores the state of an object, which results from this version of the health checks. Returns whether its release has to

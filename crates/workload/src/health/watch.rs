@@ -110,7 +110,7 @@ impl KindWatch {
                 None => self.list().await?,
             };
             drop(permit);
-            // Releases may have begun to use or to follow the kind, or got other health checks, since the list has begun.
+            // Releases may have begun to use or to compare the kind, or got other health checks, since the list has begun.
             if self.watches.states().is_outdated(&self.kind) {
                 return Ok(None);
             }
@@ -234,8 +234,8 @@ impl KindWatch {
         // What cannot be read is left out, so that one such object does not stop the watch.
         match event.change {
             Change::Added | Change::Modified => {
-                let is_followed = self.watches.states().is_followed(&self.kind);
-                let Ok(object) = self.read(event.object, is_followed) else { return Ok(()) };
+                let is_fingerprinted = self.watches.states().is_fingerprinted(&self.kind);
+                let Ok(object) = self.read(event.object, is_fingerprinted) else { return Ok(()) };
                 let is_managed = self.is_managed(object.head.release.as_ref());
                 let version = object.head.version.clone();
                 self.update_at(&version, |states, now| states.changed(&self.kind, object, is_managed, now));

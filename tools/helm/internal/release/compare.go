@@ -169,7 +169,8 @@ func (c *comparer) compareRef(ref *toolv1.ObjectRef) (*toolv1.ObjectComparison, 
 		}
 	}
 	if c.recorded[key] {
-		return result(missing, "the cluster does not serve "+ref.GetApiVersion()+" "+ref.GetKind()), nil
+		// Discovery may be incomplete, so the object may exist.
+		return result(unknown, "the cluster does not serve "+ref.GetApiVersion()+" "+ref.GetKind()), nil
 	}
 	return result(unknown, fmt.Sprintf("revision %d of the release does not have this object", c.spec.Revision)), nil
 }

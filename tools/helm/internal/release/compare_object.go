@@ -76,6 +76,8 @@ func (c *comparer) compareOnce(info *resource.Info) (*toolv1.ObjectComparison, e
 	switch {
 	case info.Name == "":
 		return result(ignored, "its name is generated"), nil
+	case isJob(recorded):
+		return result(ignored, "it is a Job: creating it again would run it again"), nil
 	case isExcluded(recorded):
 		return result(ignored, "the package excludes it with the annotation "+driftAnnotation), nil
 	}
@@ -160,6 +162,11 @@ func encodeStringData(object *unstructured.Unstructured) {
 
 func isSecret(object *unstructured.Unstructured) bool {
 	return object.GetAPIVersion() == "v1" && object.GetKind() == "Secret"
+}
+
+func isJob(object *unstructured.Unstructured) bool {
+	kind := object.GroupVersionKind()
+	return kind.Group == "batch" && kind.Kind == "Job"
 }
 
 func isExcluded(object *unstructured.Unstructured) bool {

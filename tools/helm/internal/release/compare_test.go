@@ -155,9 +155,11 @@ func TestCompareObject(t *testing.T) {
 			recorded, apiServer{live: changedLive, refusals: slices.Repeat([]string{changed}, maxAttempts)}, true, unknown, nil,
 			"another client changes it", slices.Repeat([]bool{true}, maxAttempts),
 		},
-		"finished Job": {
-			`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"a"},"spec":{"ttlSecondsAfterFinished":0}}`,
-			apiServer{}, true, ignored, nil, "ttlSecondsAfterFinished", nil,
+		"missing Job": {
+			`{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"a"},"spec":{}}`, apiServer{}, true, ignored, nil, "it is a Job", nil,
+		},
+		"CronJob": {
+			`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"a"},"spec":{}}`, apiServer{}, true, corrected, nil, "", []bool{false},
 		},
 		"generated name": {
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}`, apiServer{}, true, ignored, nil, "generated", nil,
@@ -261,10 +263,13 @@ func TestObjectsThatCannotBeFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []toolv1.ComparisonOutcome{missing, unknown, inSync} {
+	for i, want := range []toolv1.ComparisonOutcome{unknown, unknown, inSync} {
 		if got[i].GetOutcome() != want {
 			t.Errorf("got %v, want %v", got[i], want)
 		}
+	}
+	if reason := got[0].GetReason(); reason != "the cluster does not serve a/v1 Gone" {
+		t.Errorf("got %q", reason)
 	}
 }
 

@@ -34,10 +34,7 @@ func (c *comparer) correct(
 
 // handleMissing creates an object that does not exist, if requested.
 func (c *comparer) handleMissing(info *resource.Info, recorded *unstructured.Unstructured) (*toolv1.ObjectComparison, error) {
-	switch {
-	case isExpiringJob(recorded):
-		return result(ignored, "a Job with ttlSecondsAfterFinished is deleted when it has finished"), nil
-	case !c.spec.Correct:
+	if !c.spec.Correct {
 		return result(missing, ""), nil
 	}
 	c.reportCorrection(info)
@@ -46,16 +43,6 @@ func (c *comparer) handleMissing(info *resource.Info, recorded *unstructured.Uns
 		return result(missing, ""), err
 	}
 	return result(corrected, ""), nil
-}
-
-// isExpiringJob reports whether the cluster deletes an object by itself when it has finished.
-func isExpiringJob(object *unstructured.Unstructured) bool {
-	kind := object.GroupVersionKind()
-	if kind.Group != "batch" || kind.Kind != "Job" {
-		return false
-	}
-	seconds, found, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "ttlSecondsAfterFinished")
-	return found && seconds != nil
 }
 
 func (c *comparer) reportCorrection(info *resource.Info) {

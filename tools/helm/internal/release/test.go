@@ -33,7 +33,7 @@ func (r *Release) Test(spec TestSpec) ([]*toolv1.TestResult, error) {
 	if err != nil || len(testHooks(last.Hooks)) == 0 {
 		return nil, err
 	}
-	secrets := append(redact.Strings(last.Config), manifestSecrets(last.Manifest)...)
+	secrets := append(redact.Strings(last.Config), releaseSecrets(last)...)
 	r.client.startAction(verbTest)
 	testing := action.NewReleaseTesting(r.configuration())
 	testing.Timeout = r.operation.Timeout()

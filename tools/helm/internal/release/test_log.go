@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -131,26 +132,53 @@ func completeLines(text string, isCut bool) string {
 	return text
 }
 
+// releaseSecrets returns the texts in the Secrets of a release and of its hooks.
+func releaseSecrets(release *rspb.Release) []string {
+	texts := manifestSecrets(release.Manifest)
+	for _, hook := range release.Hooks {
+		texts = append(texts, manifestSecrets(hook.Manifest)...)
+	}
+	return texts
+}
+
 // manifestSecrets returns the texts in the Secrets of a manifest.
 func manifestSecrets(manifest string) []string {
 	var texts []string
 	for _, document := range releaseutil.SplitManifests(manifest) {
-		var secret struct {
-			Kind       string            `json:"kind"`
-			Data       map[string]string `json:"data"`
-			StringData map[string]string `json:"stringData"`
+		var list struct {
+			Items []json.RawMessage `json:"items"`
 		}
-		if err := yaml.Unmarshal([]byte(document), &secret); err != nil || secret.Kind != "Secret" {
+		texts = append(texts, secretTexts([]byte(document))...)
+		if err := yaml.Unmarshal([]byte(document), &list); err != nil {
 			continue
 		}
-		for _, encoded := range secret.Data {
-			if text, err := base64.StdEncoding.DecodeString(encoded); err == nil {
-				texts = append(texts, redact.Strings(string(text))...)
-			}
+		for _, item := range list.Items {
+			texts = append(texts, secretTexts(item)...)
 		}
-		for _, text := range secret.StringData {
-			texts = append(texts, redact.Strings(text)...)
+	}
+	return texts
+}
+
+// secretTexts returns the texts in a Secret, decoded and as they are stored. A test may log either of them.
+func secretTexts(document []byte) []string {
+	var secret struct {
+		Kind       string            `json:"kind"`
+		Data       map[string]string `json:"data"`
+		StringData map[string]string `json:"stringData"`
+	}
+	if err := yaml.Unmarshal(document, &secret); err != nil || secret.Kind != "Secret" {
+		return nil
+	}
+	var texts []string
+	for _, encoded := range secret.Data {
+		texts = append(texts, redact.Strings(encoded)...)
+		if text, err := base64.StdEncoding.DecodeString(encoded); err == nil {
+			texts = append(texts, redact.Strings(string(text))...)
 		}
+	}
+	for _, text := range secret.StringData {
+		texts = append(texts, redact.Strings(text)...)
+		texts = append(texts, redact.Strings(base64.StdEncoding.EncodeToString([]byte(text)))...)
 	}
 	return texts
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,11 +66,28 @@ func TestReadLogAsksForTheEnd(t *testing.T) {
 	}
 }
 
-func TestManifestSecrets(t *testing.T) {
-	const manifest = "---\nkind: Secret\ndata:\n  a: aHVudGVyMjI=\nstringData:\n  b: hunter33\n---\nkind: ConfigMap\ndata:\n  c: hunter44\n"
-	got := strings.Join(manifestSecrets(manifest), ",")
-	if !strings.Contains(got, "hunter22") || !strings.Contains(got, "hunter33") || strings.Contains(got, "hunter44") {
-		t.Errorf("got %q", got)
+func TestReleaseSecrets(t *testing.T) {
+	const secret = "kind: Secret\ndata:\n  a: aHVudGVyMjI=\nstringData:\n  b: hunter33\n"
+	const config = "kind: ConfigMap\ndata:\n  c: hunter44\n"
+	const list = "kind: List\nitems:\n- kind: Secret\n  data:\n    a: aHVudGVyMjI=\n- kind: ConfigMap\n  data:\n    c: hunter44\n" +
+		"- kind: Secret\n  stringData:\n    b: hunter33\n"
+	hook := func(manifest string) []*rspb.Hook { return []*rspb.Hook{{Manifest: manifest}} }
+	for name, release := range map[string]*rspb.Release{
+		"manifest": {Manifest: "---\n" + secret + "---\n" + config},
+		"list":     {Manifest: list},
+		"hook":     {Manifest: config, Hooks: hook(secret)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := releaseSecrets(release)
+			for _, want := range []string{"hunter22", "aHVudGVyMjI=", "hunter33", "aHVudGVyMzM="} {
+				if !slices.Contains(got, want) {
+					t.Errorf("%q is not masked: %q", want, got)
+				}
+			}
+			if slices.Contains(got, "hunter44") {
+				t.Errorf("got %q", got)
+			}
+		})
 	}
 }
 

@@ -3,7 +3,7 @@
 use chandler_tool::generated::tool::{
     CompareRequest, ComparisonOutcome, FailureCategory, ObjectRef, ReleaseStatus,
 };
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
 use kube::{ResourceExt as _, api::DeleteParams};
 use serde_json::json;
 
@@ -23,6 +23,11 @@ const EXCLUDED: &str = "metadata:\n  annotations: {chandler.dev/drift: ignore}\n
 /// An object that the API server rejects.
 const WRONG: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: wrong}\n\
                      spec: {ports: [{port: 80}], selektor: {a: b}}\n";
+
+/// A Job that does not run.
+const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: migrate}\n\
+                   spec:\n  suspend: true\n  template:\n    spec:\n      restartPolicy: Never\n      \
+                   containers: [{name: main, image: \"example.invalid/main:1\"}]\n";
 
 pub async fn in_sync(context: &Context) -> Result<(), CaseError> {
     let mut state = install(context).await?;
@@ -173,6 +178,17 @@ pub async fn excluded(context: &Context) -> Result<(), CaseError> {
     context.patch::<ConfigMap>("web", &annotation).await?;
     let compared = correct(context, &state).await?;
     expect(&compared, ("ConfigMap", "web"), ComparisonOutcome::Corrected, &["/data/values"])
+}
+
+pub async fn job(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::config().manifest(JOB)).await?;
+    let state = context.apply(context.install("web", &package, json!({"size": 1}))).await?;
+    expect(&correct(context, &state).await?, ("Job", "migrate"), ComparisonOutcome::Ignored, &[])?;
+    context.api::<Job>().delete("migrate", &DeleteParams::background()).await?;
+    let compared = correct(context, &state).await?;
+    expect(&compared, ("Job", "migrate"), ComparisonOutcome::Ignored, &[])?;
+    ensure!(context.find::<Job>("migrate").await?.is_none(), "the correction has created the Job again");
+    others_in_sync(&compared, ("Job", "migrate"))
 }
 
 pub async fn other_owner(context: &Context) -> Result<(), CaseError> {

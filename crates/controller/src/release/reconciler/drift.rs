@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::{
-    extensions::DriftMode,
-    status::{DRIFTED, DriftedObject, DriftedState},
-};
+use chandler_api::{extensions::DriftMode, status::DRIFTED};
 use chandler_core::{
     conditions,
-    drift::{Check, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison, Snapshot},
+    drift::{
+        self, ComparisonScope, DriftReport, DriftRules, DriftState, NextComparison, ObjectComparison,
+        Snapshot,
+    },
     failure::Failure,
-    release::{Collision, Desired, ReleaseKind},
+    release::{Collision, Desired, Plan, ReleaseKind, Wait},
 };
 use chandler_workload::InventoryView;
 use jiff::Timestamp;
@@ -39,11 +39,11 @@ impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Returns whether changes of the objects have to be followed.
+    /// Returns whether the objects have to have fingerprints.
     pub(super) fn compares_objects(&self, view: &View) -> bool {
         let were_compared = conditions::find(&self.status.conditions, DRIFTED).is_some();
         self.context.health
-            && view.can_compare
+            && !view.lacks_compare
             && !self.deleting()
             && self.placement.policy.compares_objects(were_compared)
     }
@@ -64,8 +64,8 @@ where
 
     /// Returns the objects of the newest revision as they are watched.
     fn snapshot(&self, desired: &Desired, view: &View) -> Option<Snapshot> {
-        let policy = self.placement.policy.effective().drift;
-        if policy.mode == DriftMode::Ignore || !self.compares_objects(view) {
+        let rules = self.drift_rules(desired);
+        if rules.policy.mode == DriftMode::Ignore || !self.compares_objects(view) {
             return None;
         }
         let revision =
@@ -74,26 +74,57 @@ where
         let is_known = matches!(view.inventory, InventoryView::Known(_)) && self.state.expectation.is_none();
         let objects = self.status.inventory.clone();
         let fingerprints = view.connection().filter(|_| is_known)?.health().fingerprints(&objects)?;
-        let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
-        Some(Snapshot { check: Check { revision, rules, objects }, fingerprints })
+        Some(Snapshot { scope: ComparisonScope { revision, rules, objects }, fingerprints })
+    }
+
+    fn drift_rules(&self, desired: &Desired) -> DriftRules {
+        let policy = self.placement.policy.effective().drift;
+        DriftRules { policy, conflicts: desired.execution.conflicts }
+    }
+
+    /// Returns whether the last comparison that was started has other rules than the policy.
+    pub(super) fn comparison_is_outdated(&self, desired: &Desired) -> bool {
+        self.state.compared_rules.as_ref().is_some_and(|rules| *rules != self.drift_rules(desired))
     }
 
     /// Returns what is known about drift. `None` means that the objects are not compared.
-    pub(super) fn drift_report(&mut self, desired: &Desired, view: &View) -> Option<DriftReport> {
+    pub(super) fn drift_report(
+        &mut self,
+        desired: &Desired,
+        view: &View,
+        decision: &Plan,
+    ) -> Option<DriftReport> {
         let wants = self.context.health && self.placement.policy.effective().drift.mode != DriftMode::Ignore;
         let is_taken = matches!(self.collision(desired), Collision::Taken { .. });
-        if !is_taken && wants && !view.can_compare && !self.deleting() {
-            return Some(DriftReport::Unknown("the package tool cannot compare objects".to_owned()));
+        if !is_taken && wants && view.lacks_compare && !self.deleting() {
+            let message = "the package tool cannot compare objects; set `drift.mode: Ignore` in the policy";
+            return Some(DriftReport::Unknown(message.to_owned()));
         }
         if is_taken || !self.compares_objects(view) {
             (self.state.drift, self.status.drift) = (None, None);
             return None;
         }
-        let report = match (&self.state.drift, &self.drift.snapshot) {
-            (Some(state), Some(snapshot)) => state.report(snapshot, self.now),
-            _ => DriftReport::Unchanged,
-        };
-        Some(report)
+        if self.drift_status_due_at().is_some_and(|at| at <= self.now) {
+            self.update_drift_status();
+        }
+        let Some(state) = &self.state.drift else { return Some(DriftReport::Unchanged) };
+        let revision =
+            self.status.revision.filter(|_| matches!(decision, Plan::Wait(Wait::RolledBack { .. })));
+        let report = revision.and_then(|revision| state.report_rolled_back(revision));
+        let report =
+            report.or_else(|| self.drift.snapshot.as_ref().map(|known| state.report(known, self.now)));
+        Some(report.unwrap_or(DriftReport::Unchanged))
+    }
+
+    /// Returns when the status has to be updated although nothing was compared.
+    pub(super) fn drift_status_due_at(&self) -> Option<Timestamp> {
+        self.state.drift.as_ref()?.status_due_at()
+    }
+
+    fn update_drift_status(&mut self) {
+        if let Some(state) = &mut self.state.drift {
+            Arc::make_mut(state).update_status(&mut self.status.drift, self.now);
+        }
     }
 
     /// Takes in that an operation has changed the objects.
@@ -113,10 +144,10 @@ where
         let Comparison { snapshot, objects } = comparison;
         let state = Arc::make_mut(self.state.drift.get_or_insert_default());
         let changes = state.compared(snapshot, &objects, results, self.now);
-        self.status.drift = state.status();
+        self.update_drift_status();
         let (release, cluster) = (&desired.release, &desired.cluster.name);
         if !changes.drifted.is_empty() {
-            let what = named(changes.drifted.iter().map(describe));
+            let what = drift::message(&changes.drifted, NAMED_OBJECTS);
             let note =
                 format!("Objects of release {release} on cluster {cluster} were changed by others: {what}");
             self.context.events.warning(&*self.object, "DriftFound", &note);
@@ -127,56 +158,16 @@ where
             .is_none_or(|last| self.now.duration_since(last).unsigned_abs() >= EVENT_INTERVAL);
         if !changes.corrected.is_empty() && is_due {
             self.state.corrected_event_at = Some(self.now);
-            let what =
-                named(changes.corrected.iter().map(|one| with_fields(one.object.to_string(), &one.paths)));
+            let what = drift::correction_message(&changes.corrected, NAMED_OBJECTS);
             let note = format!("Corrected objects of release {release} on cluster {cluster}: {what}");
             self.context.events.normal(&*self.object, "DriftCorrected", &note);
         }
     }
 
     /// Takes in that a comparison has failed. It says nothing about the release.
-    pub(super) fn take_failed_comparison(&mut self, check: &Check, failure: Failure) {
+    pub(super) fn take_failed_comparison(&mut self, scope: &ComparisonScope, failure: Failure) {
         let (object, category) = (self.object.name_any(), failure.category);
         tracing::debug!(object, %category, "objects could not be compared: {failure}");
-        Arc::make_mut(self.state.drift.get_or_insert_default()).failed(check, failure, Timestamp::now());
-    }
-}
-
-/// Names the first objects.
-fn named(objects: impl ExactSizeIterator<Item = String>) -> String {
-    let more = objects.len().saturating_sub(NAMED_OBJECTS);
-    let mut parts: Vec<_> = objects.take(NAMED_OBJECTS).collect();
-    if more > 0 {
-        parts.push(format!("and {more} more"));
-    }
-    parts.join("; ")
-}
-
-fn describe(DriftedObject { object, state, paths, .. }: &DriftedObject) -> String {
-    match state {
-        DriftedState::Missing => format!("{object} is missing"),
-        DriftedState::Changed | DriftedState::Unknown => with_fields(object.to_string(), paths),
-    }
-}
-
-/// An object that was missing has no fields that differ.
-fn with_fields(object: String, paths: &[String]) -> String {
-    if paths.is_empty() { object } else { format!("{object} ({})", paths.join(", ")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_names_the_first_objects() {
-        let names = |count: usize| named((0..count).map(|n| format!("ConfigMap a/c{n}")));
-        assert_eq!(names(2), "ConfigMap a/c0; ConfigMap a/c1");
-        assert!(names(7).ends_with("ConfigMap a/c4; and 2 more"), "{}", names(7));
-        assert_eq!(
-            with_fields("ConfigMap a/b".to_owned(), &["/data/k".to_owned()]),
-            "ConfigMap a/b (/data/k)"
-        );
-        assert_eq!(with_fields("ConfigMap a/b".to_owned(), &[]), "ConfigMap a/b");
+        Arc::make_mut(self.state.drift.get_or_insert_default()).failed(scope, failure, Timestamp::now());
     }
 }

@@ -1,6 +1,6 @@
 //! The finalizer of a release object, which holds a deleted object until its release is removed.
 
-use chandler_core::release::{Checks, Desired, Plan, ReleaseKind, RemoveFinalizer};
+use chandler_core::release::{Desired, Findings, Plan, ReleaseKind, RemoveFinalizer};
 use kube::{ResourceExt as _, core::NamespaceResourceScope, runtime::controller::Action};
 
 use super::{ReconcileState, Reconciler};
@@ -31,7 +31,7 @@ where
     ) -> Result<Action, ReconcileError> {
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
-            self.update_conditions(desired, &Plan::RemoveFinalizer(why), Checks::default());
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
             self.write().await?;
         }
         // Before the request, because the state is dropped when the watch shows that the object is gone.

@@ -40,12 +40,12 @@ where
 
     /// Watches the objects of the release if their health is observed, or if they are compared with their package.
     fn watch_objects(&self, desired: &Desired, view: &View, is_observed: bool) -> Health {
-        let is_followed = self.compares_objects(view);
+        let is_fingerprinted = self.compares_objects(view);
         if matches!(self.collision(desired), Collision::Taken { .. }) {
             // The objects are those of the object that owns the release.
             return Health::default();
         }
-        if !is_observed && !is_followed || self.deleting() {
+        if !is_observed && !is_fingerprinted || self.deleting() {
             self.context.caches.connections.forget(&desired.cluster, &desired.release);
             return Health::default();
         }
@@ -66,7 +66,7 @@ where
             watches.set_checks(&desired.release, &checks);
         }
         let kind = |object: &ObjectRecord| (object.api_version.clone(), object.kind.clone());
-        watches.set_followed(&desired.release, is_followed);
+        watches.set_fingerprinted(&desired.release, is_fingerprinted);
         watches.set_kinds(&desired.release, objects.iter().map(kind).collect());
         let deployed_at = if self.state.expectation.is_some() {
             // The operation has just ended, and the watch does not show it yet.

@@ -65,10 +65,10 @@ where
                         .to(&desired.cluster, uid.as_deref(), outcome.tool)
                         .list_again();
                 }
-                match (outcome.kind, outcome.check) {
+                match (outcome.kind, outcome.scope) {
                     _ if outcome.canceled => {}
-                    (OperationKind::Compare, Some(check)) => {
-                        self.take_failed_comparison(&check, error.failure);
+                    (OperationKind::Compare, Some(scope)) => {
+                        self.take_failed_comparison(&scope, error.failure);
                     }
                     (OperationKind::Test, _) => self.take_untested(desired, outcome.key, &error.failure),
                     _ => self.note_failure(desired, outcome.key, &error.failure),

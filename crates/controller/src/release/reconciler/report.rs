@@ -10,7 +10,7 @@ use chandler_core::{
     conditions::{self, NewCondition, Status},
     failure::{Category, Failure},
     release::{
-        ANOTHER_NAME, Checks, Collision, Desired, OperationPhase, Plan, ReleaseKind, keep_health_message,
+        ANOTHER_NAME, Collision, Desired, Findings, OperationPhase, Plan, ReleaseKind, keep_health_message,
         report,
     },
 };
@@ -58,7 +58,7 @@ where
         &mut self,
         desired: &Desired,
         decision: &Plan,
-        checks: Checks<'_>,
+        findings: Findings<'_>,
     ) -> Option<Timestamp> {
         let running = self.context.caches.operations.running(&self.uid);
         if running.as_ref().is_some_and(|running| !running.reportable) && self.has_failed_at_this() {
@@ -69,7 +69,7 @@ where
         let progress = running.as_ref().filter(has_progress).map(|running| &running.progress);
         let name = desired.release.to_string();
         let (old, policy) = (&self.status.conditions, &self.placement.policy);
-        let report = report(decision, R::VOCABULARY, &name, progress, old, checks, policy);
+        let report = report(decision, R::VOCABULARY, &name, progress, old, findings, policy);
         let mut wanted = report?.conditions;
         let changed_at = &mut self.state.health_message_changed_at;
         let again_at = keep_health_message(old, &mut wanted, changed_at, self.now);

@@ -23,6 +23,9 @@ where
             self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
             return;
         };
+        if let Some(comparison) = &start.comparison {
+            self.state.compared_rules = Some(comparison.snapshot.scope.rules.clone());
+        }
         self.context.operate(&*self.object, start, desired, tool.clone(), connection.clone());
     }
 

@@ -31,10 +31,10 @@ pub(super) struct View {
     pub inventory: InventoryView,
     /// Whether a rollback is possible, if the policy wants one.
     pub can_roll_back: bool,
-    /// Whether the tool can compare objects. Only known if the policy wants it.
-    pub can_compare: bool,
-    /// Whether the tool can run tests. Only known if the policy wants it.
-    pub can_test: bool,
+    /// Whether the policy wants objects to be compared, and the tool cannot do it.
+    pub lacks_compare: bool,
+    /// Whether the policy wants tests, and the tool cannot run them.
+    pub lacks_test: bool,
 }
 
 impl View {
@@ -60,8 +60,8 @@ where
             connected: None,
             inventory,
             can_roll_back: false,
-            can_compare: true,
-            can_test: true,
+            lacks_compare: false,
+            lacks_test: false,
         };
         if !reachable {
             return unconnected(facts, InventoryView::Loading);
@@ -71,23 +71,23 @@ where
                 facts,
                 inventory: connection.inventory(),
                 can_roll_back: self.can_roll_back(&tool).await,
-                can_compare: self.can_compare(&tool).await,
-                can_test: self.can_test(&tool).await,
+                lacks_compare: self.lacks_compare(&tool).await,
+                lacks_test: self.lacks_test(&tool).await,
                 connected: Some((tool, connection)),
             },
             Err(failure) => unconnected(facts, InventoryView::Unavailable(failure)),
         }
     }
 
-    /// Returns whether the tool can compare objects, if the policy wants it.
-    async fn can_compare(&self, tool: &PackageTool) -> bool {
+    /// Returns whether the policy wants objects to be compared, and the tool cannot do it.
+    async fn lacks_compare(&self, tool: &PackageTool) -> bool {
         let is_wanted = self.placement.policy.effective().drift.mode != DriftMode::Ignore;
-        !is_wanted || has_capability(tool, COMPARE).await
+        is_wanted && !has_capability(tool, COMPARE).await
     }
 
-    /// Returns whether the tool can run tests, if the policy wants it.
-    async fn can_test(&self, tool: &PackageTool) -> bool {
-        self.placement.policy.effective().test.is_none() || has_capability(tool, TEST).await
+    /// Returns whether the policy wants tests, and the tool cannot run them.
+    async fn lacks_test(&self, tool: &PackageTool) -> bool {
+        self.placement.policy.effective().test.is_some() && !has_capability(tool, TEST).await
     }
 
     /// Returns whether the policy rolls back, or a user has asked for it, and the tool can do it.

@@ -10,11 +10,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn object(kind: &str, name: &str) -> ObjectRecord {
-    let api_version = match kind {
-        "Job" => "batch/v1",
-        "Deployment" => "apps/v1",
-        _ => "v1",
-    };
+    let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
     ObjectRecord {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -31,14 +27,14 @@ fn config() -> ObjectRecord {
     object("ConfigMap", "config")
 }
 
-/// A Deployment, a ConfigMap and a Job of revision 3 with these fingerprints.
+/// A Deployment and a ConfigMap of revision 3 with these fingerprints.
 fn seen(mode: DriftMode, web_seen: u64, config_seen: Option<u64>) -> Snapshot {
     let policy = DriftPolicy { mode, ignore: Vec::new() };
     let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
-    let objects = vec![web(), config(), object("Job", "migrate")].into();
+    let objects = vec![web(), config()].into();
     let config_seen = config_seen.map_or(Fingerprint::Missing, Fingerprint::Seen);
-    let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen, Fingerprint::Missing];
-    Snapshot { check: Check { revision: 3, rules, objects }, fingerprints }
+    let fingerprints = vec![Fingerprint::Seen(web_seen), config_seen];
+    Snapshot { scope: ComparisonScope { revision: 3, rules, objects }, fingerprints }
 }
 
 fn result(object: ObjectRecord, outcome: ComparisonOutcome) -> ObjectComparison {
@@ -68,7 +64,7 @@ fn objects_are_compared_once_and_again_if_they_change() {
     let (now, both) = (NextComparison::Now, vec![web(), config()]);
     let next_revision = || {
         let mut seen = seen(Report, 1, Some(1));
-        seen.check.revision = 4;
+        seen.scope.revision = 4;
         seen
     };
     let rows = [
@@ -169,11 +165,11 @@ fn a_comparison_that_has_failed_is_repeated_later() {
     let mut state = in_sync(DriftMode::Report);
     let changed = seen(DriftMode::Report, 2, Some(1));
     let failure = Failure::new(Category::Unreachable, "no route");
-    state.failed(&changed.check, failure.clone(), at(10));
+    state.failed(&changed.scope, failure.clone(), at(10));
     assert!(matches!(state.next(&changed, SEED, at(11)), NextComparison::At(retry) if retry < at(17)));
     assert_eq!(state.next(&changed, SEED, at(17)), NextComparison::Now(vec![web()]));
     assert_eq!(state.report(&changed, at(17)), DriftReport::InSync, "one failure says little");
-    state.failed(&changed.check, failure, at(17));
+    state.failed(&changed.scope, failure, at(17));
     assert!(matches!(state.next(&changed, SEED, at(24)), NextComparison::At(_)));
     let message = "the objects could not be compared: no route".to_owned();
     assert_eq!(state.report(&changed, at(24)), DriftReport::Unknown(message));
@@ -199,6 +195,97 @@ fn an_object_that_another_client_keeps_changing_is_corrected_less_often() {
     let other = seen(DriftMode::Correct, 20, Some(2));
     assert_eq!(state.next(&other, SEED, at(6)), NextComparison::Now(vec![config()]), "others are not held");
     assert_eq!(state.next(&again, SEED, at(15)), NextComparison::Now(vec![web()]));
+}
+
+#[test]
+fn contested_objects_are_named_up_to_a_limit() {
+    let policy = DriftPolicy { mode: DriftMode::Correct, ignore: Vec::new() };
+    let rules = DriftRules { policy, conflicts: FieldConflicts::Fail };
+    let objects: Vec<_> = (0..5).map(|n| object("ConfigMap", &format!("c{n}"))).collect();
+    let seen = |number| {
+        let scope = ComparisonScope { revision: 3, rules: rules.clone(), objects: objects.clone().into() };
+        Snapshot { scope, fingerprints: vec![Fingerprint::Seen(number); 5] }
+    };
+    let corrected: Vec<_> =
+        objects.iter().map(|one| result(one.clone(), ComparisonOutcome::Corrected)).collect();
+    let mut state = DriftState::default();
+    for number in 0..5 {
+        state.compared(seen(number), &objects, &corrected, at(i64::try_from(number).unwrap()));
+    }
+    let DriftReport::Drifted(message) = state.report(&seen(9), at(6)) else { panic!("not drifted") };
+    let named = "ConfigMap default/c0; ConfigMap default/c1; ConfigMap default/c2; and 2 more, so Chandler";
+    assert!(message.contains(named), "{message}");
+}
+
+#[test]
+fn an_object_that_changes_often_without_drift_is_compared_less_often() {
+    let mut state = in_sync(DriftMode::Correct);
+    let compare = |state: &mut DriftState, number: u64, outcome| {
+        let changed = seen(DriftMode::Correct, 10 + number, Some(1));
+        let now = at(i64::try_from(number).unwrap());
+        assert_eq!(state.next(&changed, SEED, now), NextComparison::Now(vec![web()]), "{number}");
+        state.compared(changed, &[web()], &[result(web(), outcome)], now);
+    };
+    for number in 1..=5 {
+        compare(&mut state, number, ComparisonOutcome::InSync);
+    }
+    // A correction begins to count again.
+    compare(&mut state, 6, ComparisonOutcome::Corrected);
+    for number in 7..=12 {
+        compare(&mut state, number, ComparisonOutcome::InSync);
+    }
+    let again = seen(DriftMode::Correct, 30, Some(1));
+    assert_eq!(state.next(&again, SEED, at(13)), NextComparison::At(at(22)));
+    assert_eq!(state.report(&again, at(13)), DriftReport::InSync);
+    let other = seen(DriftMode::Correct, 30, Some(2));
+    assert_eq!(state.next(&other, SEED, at(13)), NextComparison::Now(vec![config()]), "others are not held");
+    assert_eq!(state.next(&again, SEED, at(22)), NextComparison::Now(vec![web()]));
+    state.compared(again, &[web()], &[result(web(), ComparisonOutcome::InSync)], at(22));
+    let again = seen(DriftMode::Correct, 31, Some(1));
+    assert_eq!(state.next(&again, SEED, at(23)), NextComparison::At(at(42)), "the wait doubles");
+    let next_policy = seen(DriftMode::Report, 31, Some(1));
+    assert!(matches!(state.next(&next_policy, SEED, at(23)), NextComparison::Now(_)));
+}
+
+#[test]
+fn a_digest_is_written_a_few_times_and_then_once_a_minute() {
+    let mut state = in_sync(DriftMode::Report);
+    let mut status = None;
+    state.update_status(&mut status, at(0));
+    let compare = |state: &mut DriftState, number: u64, outcome, now: i64| {
+        let changed = seen(DriftMode::Report, 10 + number, Some(1));
+        state.compared(changed, &[web()], &[result(web(), outcome)], at(now));
+    };
+    let digest = |status: &Option<DriftStatus>| status.as_ref().unwrap().compared_digest.clone();
+    for number in 1..=5 {
+        let before = digest(&status);
+        compare(&mut state, number, ComparisonOutcome::InSync, 1);
+        state.update_status(&mut status, at(1));
+        assert!(before != digest(&status) && state.status_due_at().is_none(), "{number}");
+    }
+    let before = digest(&status);
+    compare(&mut state, 6, ComparisonOutcome::InSync, 2);
+    state.update_status(&mut status, at(2));
+    assert_eq!((digest(&status), state.status_due_at()), (before.clone(), Some(at(61))));
+    let postponed = (state.clone(), status.clone());
+    state.update_status(&mut status, at(61));
+    assert!(before != digest(&status) && state.status_due_at().is_none(), "once a minute");
+
+    let (mut state, mut status) = postponed;
+    compare(&mut state, 7, ComparisonOutcome::Drifted, 3);
+    state.update_status(&mut status, at(3));
+    assert_eq!(status.as_ref().unwrap().objects.len(), 1, "drift is written at once");
+    assert!(before != digest(&status) && state.status_due_at().is_none());
+}
+
+#[test]
+fn the_objects_of_a_revision_that_a_rollback_restored_are_unknown() {
+    let state = in_sync(DriftMode::Report);
+    assert_eq!(state.report_rolled_back(3), None, "they were compared before");
+    for state in [state, DriftState::default()] {
+        let Some(DriftReport::Unknown(message)) = state.report_rolled_back(4) else { panic!("known") };
+        assert!(message.contains("revision 4"), "{message}");
+    }
 }
 
 #[test]
@@ -230,9 +317,13 @@ fn the_first_objects_are_named() {
     };
     let expected = "ConfigMap default/c0 is missing; ConfigMap default/c1 is missing; ConfigMap default/c2 is missing; and \
                     2 more";
-    assert_eq!(report::message(many(5).iter()), expected);
+    assert_eq!(report::message(&many(5), 3), expected);
     let paths: Vec<_> = ["/a", "/b", "/c", "/d"].map(str::to_owned).into();
-    assert_eq!(report::fields(&paths), "/a, /b, /c and 1 more fields");
+    assert_eq!(report::fields(&paths), "/a, /b, /c and more fields");
+    let corrected =
+        [result(web(), ComparisonOutcome::Corrected), result(config(), ComparisonOutcome::Corrected)];
+    let corrected = [corrected[0].clone(), ObjectComparison { paths: Vec::new(), ..corrected[1].clone() }];
+    assert_eq!(report::correction_message(&corrected, 5), format!("{image}; ConfigMap default/config"));
 }
 
 #[test]
@@ -268,7 +359,7 @@ fn events_name_what_is_new() {
 fn a_restart_compares_only_what_may_have_changed() {
     let state = compared(DriftMode::Report, ComparisonOutcome::Drifted, ComparisonOutcome::InSync);
     let (status, same) = (state.status().unwrap(), seen(DriftMode::Report, 1, Some(1)));
-    assert_eq!(status.checked.len(), 32);
+    assert_eq!(status.compared_digest.len(), 32);
     let restored = DriftState::restore(Some(&status), &same);
     assert_eq!(restored.next(&same, SEED, at(9)), NextComparison::OnChange);
     assert_eq!(restored.report(&same, at(9)), state.report(&same, at(9)));

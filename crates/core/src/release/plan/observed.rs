@@ -65,6 +65,8 @@ pub struct Observed<'a> {
     /// Whether objects of the release have to be compared with their package: see
     /// [`DriftState::next`](crate::drift::DriftState::next).
     pub compare: bool,
+    /// Whether the policy has other rules than the comparison in flight.
+    pub comparison_is_outdated: bool,
     /// Whether the tests of the newest revision have to run, or have failed.
     pub tests: TestNeed,
     /// Whether the tool has confirmed that the release does not exist. The inventory may lag behind an operation.

@@ -1,4 +1,4 @@
-mod checks;
+mod compare_and_test;
 mod policy;
 mod requested_rollback;
 
@@ -59,6 +59,7 @@ fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>) -> 
         rollback_to: None,
         requested_rollback: None,
         compare: false,
+        comparison_is_outdated: false,
         tests: TestNeed::None,
         absence_confirmed: true,
         failure: None,

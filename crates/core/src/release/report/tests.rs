@@ -18,8 +18,8 @@ fn reported(
     health: Option<&ReleaseHealth>,
     policy: &PolicyState,
 ) -> Option<Report> {
-    let checks = Checks { health, ..Checks::default() };
-    report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, old, checks, policy)
+    let findings = Findings { health, ..Findings::default() };
+    report(plan, HelmReleaseProxy::VOCABULARY, "default/hello", None, old, findings, policy)
 }
 
 fn conditions(plan: &Plan) -> Option<Vec<(&'static str, Status, &'static str)>> {

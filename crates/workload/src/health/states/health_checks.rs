@@ -104,7 +104,7 @@ impl States {
 
     /// Begins a list of a kind.
     pub fn begin_list(&self, kind: &ObjectKind) -> Listed {
-        let fingerprints = self.is_followed(kind).then(Fingerprints::new);
+        let fingerprints = self.is_fingerprinted(kind).then(Fingerprints::new);
         Listed { checks_version: self.checks_version, fingerprints, ..Listed::default() }
     }
 }

@@ -332,8 +332,8 @@ const (
 	// The object could not be compared, for example because it belongs to another release, or because a webhook does not
 	// support dry runs. It is not changed.
 	ComparisonOutcome_COMPARISON_OUTCOME_UNKNOWN ComparisonOutcome = 5
-	// The object is not compared, for example because it has the annotation "chandler.dev/drift: ignore" on the cluster or in
-	// the package.
+	// The object is not compared: it has the annotation "chandler.dev/drift: ignore" on the cluster or in the package, has a
+	// generated name, or is a Job: creating it again would run it again.
 	ComparisonOutcome_COMPARISON_OUTCOME_IGNORED ComparisonOutcome = 6
 )
 

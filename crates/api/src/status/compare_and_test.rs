@@ -1,4 +1,4 @@
-//! What was checked after a release was deployed: its objects, and its tests.
+//! What was compared and tested after a release was deployed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::addons::is_default;
 #[serde(rename_all = "camelCase")]
 pub struct DriftStatus {
     /// Digest of the objects, the revision and the policy that were compared. Nothing is compared again while it is the same.
-    pub checked: String,
+    pub compared_digest: String,
     /// The objects that differ or could not be compared, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<DriftedObject>,

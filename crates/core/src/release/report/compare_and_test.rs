@@ -1,4 +1,5 @@
-//! The conditions `Drifted` and `Tested` of a release object. Ready does not depend on them.
+//! The conditions `Drifted` and `Tested` of a release object. Ready does not depend on `Drifted`. With `onFailure: Fail`, it
+//! waits for the tests, whose failure is one of the release.
 
 use chandler_api::{
     reasons::{ReleaseReason, ReleaseVocabulary},
@@ -38,9 +39,9 @@ pub(super) fn drift_condition(
 /// Returns the condition `Tested`.
 pub(super) fn test_condition(vocabulary: ReleaseVocabulary, test: &TestReport) -> NewCondition {
     let (status, reason, message) = match test {
-        TestReport::Succeeded(message) => (Status::True, ReleaseReason::Succeeded, message),
-        TestReport::Failed(message) => (Status::False, ReleaseReason::Failed, message),
-        TestReport::Unknown(message) => (Status::Unknown, ReleaseReason::TestUnknown, message),
+        TestReport::Succeeded(message) => (Status::True, ReleaseReason::TestsSucceeded, message),
+        TestReport::Failed(message) => (Status::False, ReleaseReason::TestsFailed, message),
+        TestReport::Unknown(message) => (Status::Unknown, ReleaseReason::TestsUnknown, message),
     };
     let reason = reason.in_vocabulary(vocabulary);
     NewCondition { type_: TESTED, status, reason, message: message.clone() }
@@ -55,12 +56,12 @@ mod tests {
     use crate::{
         failure::{Category, Failure},
         policy::{PolicyState, ReleasePolicy},
-        release::{Checks, OperationKind, Plan, Report, Wait, report},
+        release::{Findings, OperationKind, Plan, Report, Wait, report},
     };
 
-    fn reported(plan: &Plan, old: &[Condition], checks: Checks<'_>, policy: &PolicyState) -> Report {
+    fn reported(plan: &Plan, old: &[Condition], findings: Findings<'_>, policy: &PolicyState) -> Report {
         let vocabulary = ReleaseVocabulary::AddonRelease;
-        report(plan, vocabulary, "default/hello", None, old, checks, policy).unwrap()
+        report(plan, vocabulary, "default/hello", None, old, findings, policy).unwrap()
     }
 
     fn find<'a>(report: &'a Report, type_: &str) -> Option<(Status, &'static str, &'a str)> {
@@ -72,8 +73,8 @@ mod tests {
         conditions::merge(&[], report.conditions, Some(1), Timestamp::UNIX_EPOCH)
     }
 
-    fn with_drift(drift: &DriftReport) -> Checks<'_> {
-        Checks { drift: Some(drift), ..Checks::default() }
+    fn with_drift(drift: &DriftReport) -> Findings<'_> {
+        Findings { drift: Some(drift), ..Findings::default() }
     }
 
     #[test]
@@ -97,7 +98,7 @@ mod tests {
             let unreachable = Plan::Wait(Wait::Unavailable(failure));
             let kept = reported(&unreachable, &old, with_drift(&DriftReport::Unchanged), &PolicyState::None);
             assert_eq!(find(&kept, DRIFTED), expected, "{drift:?}");
-            let off = reported(&Plan::NoOp, &old, Checks::default(), &PolicyState::None);
+            let off = reported(&Plan::NoOp, &old, Findings::default(), &PolicyState::None);
             assert_eq!(find(&off, DRIFTED), None, "the policy does not compare any more");
         }
     }
@@ -119,23 +120,26 @@ mod tests {
         ];
         for (kind, policy, expected) in rows {
             for plan in [Plan::Operate(kind), Plan::Wait(Wait::Operating(kind))] {
-                let report = reported(&plan, &[], Checks::default(), policy);
+                let report = reported(&plan, &[], Findings::default(), policy);
                 assert_eq!(find(&report, "Ready"), Some(expected), "{plan:?} {policy:?}");
             }
         }
+        let canceling = Plan::Cancel(OperationKind::Compare);
+        let report = reported(&canceling, &[], Findings::default(), &PolicyState::None);
+        assert_eq!(find(&report, "Ready"), Some(ready));
     }
 
     #[test]
     fn the_result_of_tests_is_reported() {
         let text = || "Pod a/b: exit code 1".to_owned();
         let rows = [
-            (TestReport::Succeeded(String::new()), (Status::True, "Succeeded", "")),
-            (TestReport::Failed(text()), (Status::False, "Failed", "Pod a/b: exit code 1")),
-            (TestReport::Unknown(text()), (Status::Unknown, "TestUnknown", "Pod a/b: exit code 1")),
+            (TestReport::Succeeded(String::new()), (Status::True, "TestsSucceeded", "")),
+            (TestReport::Failed(text()), (Status::False, "TestsFailed", "Pod a/b: exit code 1")),
+            (TestReport::Unknown(text()), (Status::Unknown, "TestsUnknown", "Pod a/b: exit code 1")),
         ];
         for (test, expected) in rows {
-            let checks = Checks { test: Some(&test), ..Checks::default() };
-            let report = reported(&Plan::NoOp, &[], checks, &PolicyState::None);
+            let findings = Findings { test: Some(&test), ..Findings::default() };
+            let report = reported(&Plan::NoOp, &[], findings, &PolicyState::None);
             assert_eq!(find(&report, TESTED), Some(expected));
             assert_eq!(find(&report, "Ready"), Some((Status::True, "Ready", "")));
         }

@@ -60,12 +60,12 @@ impl TestReport {
 /// The result of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageTest {
-    /// Kind, namespace and name, for users.
+    /// Kind, namespace and name, for users, such as `Pod shop/web-test`.
     pub name: String,
     pub passed: bool,
     /// Why it has failed.
     pub message: String,
-    /// The end of its log. Empty unless the policy wants it.
+    /// The end of its log, at most 2 KiB. Empty unless the policy wants it and the test has failed.
     pub log_tail: String,
 }
 

@@ -16,7 +16,7 @@ pub type Fingerprints = HashMap<ObjectKey, u64>;
 
 /// The fingerprints of the objects of a kind. Those of objects that are left out are not kept.
 #[derive(Debug, Default)]
-pub enum Followed {
+pub enum Fingerprinted {
     /// No release needs them.
     #[default]
     No,
@@ -25,7 +25,7 @@ pub enum Followed {
     Listed(Fingerprints),
 }
 
-impl Followed {
+impl Fingerprinted {
     /// Takes in the fingerprint of an object that was created or has changed. Returns whether it is another one.
     pub fn changed(&mut self, key: &ObjectKey, fingerprint: u64) -> bool {
         match self {
@@ -51,35 +51,42 @@ impl Followed {
 }
 
 impl States {
-    /// Sets whether changes of a release's objects are followed. Returns whether the objects of a kind have to be listed again.
-    pub fn set_followed(&mut self, release: &ReleaseId, is_followed: bool) -> bool {
-        let has_changed =
-            if is_followed { self.followed.insert(release.clone()) } else { self.followed.remove(release) };
-        has_changed && self.follow_kinds()
+    /// Sets whether a release's objects have fingerprints, because they are compared with its package. Returns whether the
+    /// objects of a kind have to be listed again.
+    pub fn set_fingerprinted(&mut self, release: &ReleaseId, is_fingerprinted: bool) -> bool {
+        let has_changed = if is_fingerprinted {
+            self.to_compare.insert(release.clone())
+        } else {
+            self.to_compare.remove(release)
+        };
+        has_changed && self.fingerprint_kinds()
     }
 
-    /// Follows the kinds that followed releases use, and no others. Returns whether the objects of a kind have to be listed again.
-    pub fn follow_kinds(&mut self) -> bool {
-        let used = self.followed.iter().filter_map(|release| self.releases.get(release)).flatten();
+    /// Keeps fingerprints of the kinds that releases to compare use, and of no others. Returns whether the objects of a kind have
+    /// to be listed again.
+    pub fn fingerprint_kinds(&mut self) -> bool {
+        let used = self.to_compare.iter().filter_map(|release| self.releases.get(release)).flatten();
         let used: BTreeSet<SharedKind> = used.cloned().collect();
         let mut must_list = false;
         for (kind, states) in &mut self.kinds {
-            match (&states.followed, used.contains(kind)) {
-                (Followed::No, true) => {
-                    states.followed = Followed::Listing;
+            match (&states.fingerprinted, used.contains(kind)) {
+                (Fingerprinted::No, true) => {
+                    states.fingerprinted = Fingerprinted::Listing;
                     self.to_list_again.insert(kind.clone());
                     must_list = true;
                 }
-                (Followed::Listing | Followed::Listed(_), false) => states.followed = Followed::No,
-                (Followed::No, false) | (Followed::Listing | Followed::Listed(_), true) => {}
+                (Fingerprinted::Listing | Fingerprinted::Listed(_), false) => {
+                    states.fingerprinted = Fingerprinted::No;
+                }
+                (Fingerprinted::No, false) | (Fingerprinted::Listing | Fingerprinted::Listed(_), true) => {}
             }
         }
         must_list
     }
 
     /// Returns whether the fingerprints of a kind's objects are needed.
-    pub fn is_followed(&self, kind: &ObjectKind) -> bool {
-        self.kinds.get(kind).is_some_and(|states| !matches!(states.followed, Followed::No))
+    pub fn is_fingerprinted(&self, kind: &ObjectKind) -> bool {
+        self.kinds.get(kind).is_some_and(|states| !matches!(states.fingerprinted, Fingerprinted::No))
     }
 
     /// Takes in the fingerprints of all objects of a kind, after their states. Releases of objects that are not shown any more
@@ -90,28 +97,32 @@ impl States {
         fingerprints: Fingerprints,
     ) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
-        let changed = match &states.followed {
-            Followed::No => return Vec::new(),
+        let changed = match &states.fingerprinted {
+            Fingerprinted::No => return Vec::new(),
             // All releases wait for them.
-            Followed::Listing => vec![None],
-            Followed::Listed(before) => {
+            Fingerprinted::Listing => vec![None],
+            Fingerprinted::Listed(before) => {
                 let is_changed =
                     |(key, fingerprint): &(&ObjectKey, &u64)| before.get(*key) != Some(*fingerprint);
                 let keys = fingerprints.iter().filter(is_changed).map(|(key, _)| key);
                 keys.map(|key| states.objects.get(key)?.release.clone()).collect()
             }
         };
-        states.followed = Followed::Listed(fingerprints);
-        self.affected(kind, changed).into_iter().filter(|one| self.followed.contains(one)).collect()
+        states.fingerprinted = Fingerprinted::Listed(fingerprints);
+        self.affected(kind, changed).into_iter().filter(|one| self.to_compare.contains(one)).collect()
     }
 
-    /// Returns the followed releases that an object of a kind may belong to. `None` means that the object does not name one.
-    pub(super) fn followers(&self, kind: &ObjectKind, release: Option<&ReleaseId>) -> Vec<ReleaseId> {
-        let is_affected = |follower: &&ReleaseId| {
-            release.is_none_or(|release| release == *follower)
-                && self.releases.get(*follower).is_some_and(|kinds| uses(kinds, kind))
+    /// Returns the releases to compare that an object of a kind may belong to. `None` means that the object does not name one.
+    pub(super) fn releases_to_compare(
+        &self,
+        kind: &ObjectKind,
+        release: Option<&ReleaseId>,
+    ) -> Vec<ReleaseId> {
+        let is_affected = |candidate: &&ReleaseId| {
+            release.is_none_or(|release| release == *candidate)
+                && self.releases.get(*candidate).is_some_and(|kinds| uses(kinds, kind))
         };
-        self.followed.iter().filter(is_affected).cloned().collect()
+        self.to_compare.iter().filter(is_affected).cloned().collect()
     }
 
     /// Returns the fingerprints of objects, in their order. `None` if some of them are not listed yet.
@@ -125,9 +136,9 @@ impl States {
             // Too many kinds are in use to watch this one, unless the release has not set its kinds yet.
             return self.users.contains_key(&kind).then_some(Fingerprint::Unwatched);
         };
-        match (&states.progress, &states.followed) {
+        match (&states.progress, &states.fingerprinted) {
             (Progress::Failed | Progress::NotServed, _) => Some(Fingerprint::Unwatched),
-            (Progress::Listed, Followed::Listed(fingerprints)) => {
+            (Progress::Listed, Fingerprinted::Listed(fingerprints)) => {
                 match fingerprints.get(&object_key(&object.namespace, &object.name)) {
                     Some(fingerprint) => Some(Fingerprint::Seen(*fingerprint)),
                     // It may have been left out.
@@ -184,7 +195,7 @@ mod tests {
 
     /// Takes in an event with a ConfigMap. Its state is always the same.
     fn changed(states: &mut States, head: ObjectHead, fingerprint: u64) -> Vec<ReleaseId> {
-        let fingerprint = states.is_followed(&config_maps()).then_some(fingerprint);
+        let fingerprint = states.is_fingerprinted(&config_maps()).then_some(fingerprint);
         let object = ReadObject { head, state: ObjectState::Healthy, checks_version: 0, fingerprint };
         states.changed(&config_maps(), object, false, NOW)
     }
@@ -227,24 +238,24 @@ mod tests {
         states.set_kinds(&release(name), BTreeSet::from([("v1".to_owned(), "ConfigMap".to_owned())]));
     }
 
-    /// The listed ConfigMaps of the releases `web` and `db`, which are not followed.
-    fn unfollowed() -> States {
+    /// The listed ConfigMaps of the releases `web` and `db`, which have no fingerprints.
+    fn without_fingerprints() -> States {
         let mut states = States::default();
         for name in ["web", "db"] {
             use_config_maps(&mut states, name);
         }
         list(&mut states, &[("web", 1), ("db", 1)]);
         states.watches();
-        assert!(!states.is_followed(&config_maps()) && continues(&states));
+        assert!(!states.is_fingerprinted(&config_maps()) && continues(&states));
         states
     }
 
-    /// The same, but `web` is followed.
-    fn followed() -> States {
-        let mut states = unfollowed();
-        assert!(states.set_followed(&release("web"), true));
+    /// The same, but `web` has fingerprints.
+    fn fingerprinted() -> States {
+        let mut states = without_fingerprints();
+        assert!(states.set_fingerprinted(&release("web"), true));
         assert_eq!(states.watches().1.len(), 1, "its objects have to be listed again");
-        assert!(!states.set_followed(&release("web"), true) && !states.must_list_again(), "once");
+        assert!(!states.set_fingerprinted(&release("web"), true) && !states.must_list_again(), "once");
         assert_eq!(seen(&states, "web"), None, "they are not listed yet");
         assert_eq!(list(&mut states, &[("web", 1), ("db", 1)]), [release("web")]);
         assert!(continues(&states));
@@ -252,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_a_followed_release_notify_it() {
-        let mut states = followed();
+    fn changes_of_a_release_with_fingerprints_notify_it() {
+        let mut states = fingerprinted();
         let object = |name: &str| head(name, Some(name));
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Seen(1)));
         assert_eq!(changed(&mut states, object("web"), 1), []);
         assert_eq!(changed(&mut states, object("web"), 2), [release("web")]);
-        assert_eq!(changed(&mut states, object("db"), 2), [], "it is not followed");
+        assert_eq!(changed(&mut states, object("db"), 2), [], "it has no fingerprints");
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Seen(2)));
         assert!(
             changed(&mut states, head("other", None), 1).contains(&release("web")),
@@ -273,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_object_that_is_not_shown_is_missing() {
-        let mut states = followed();
+        let mut states = fingerprinted();
         assert_eq!(states.deleted(&config_maps(), &head("web", Some("web")), NOW), [release("web")]);
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Missing));
         changed(&mut states, head("web", Some("web")), 5);
@@ -287,8 +298,8 @@ mod tests {
 
     #[test]
     fn an_object_that_was_left_out_is_not_missing() {
-        let mut states = followed();
-        states.set_followed(&release("shop"), true);
+        let mut states = fingerprinted();
+        states.set_fingerprinted(&release("shop"), true);
         changed(&mut states, head("shop", Some("shop")), 7);
         assert_eq!(seen(&states, "shop"), Some(Fingerprint::Missing), "its release is not known");
         use_config_maps(&mut states, "shop");
@@ -301,9 +312,9 @@ mod tests {
 
     #[test]
     fn a_list_that_began_without_fingerprints_is_repeated() {
-        let mut states = unfollowed();
+        let mut states = without_fingerprints();
         let begun = states.begin_list(&config_maps());
-        states.set_followed(&release("web"), true);
+        states.set_fingerprinted(&release("web"), true);
         end_list(&mut states, begun, &[("web", 1), ("db", 1)]);
         assert_eq!(seen(&states, "web"), None);
         assert!(states.is_outdated(&config_maps()) && !continues(&states));
@@ -313,17 +324,17 @@ mod tests {
     }
 
     #[test]
-    fn a_followed_release_can_set_its_kinds_later() {
+    fn a_release_with_fingerprints_can_set_its_kinds_later() {
         let mut states = States::default();
-        assert!(!states.set_followed(&release("web"), true));
+        assert!(!states.set_fingerprinted(&release("web"), true));
         use_config_maps(&mut states, "web");
         list(&mut states, &[("web", 1)]);
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Seen(1)));
     }
 
     #[test]
-    fn what_is_not_served_is_followed_once_it_is() {
-        let mut states = followed();
+    fn what_is_not_served_has_fingerprints_once_it_is() {
+        let mut states = fingerprinted();
         states.not_served(&config_maps());
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Unwatched));
         assert!(list(&mut states, &[("web", 2)]).contains(&release("web")));
@@ -331,15 +342,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_for_releases_that_are_not_followed() {
+    fn nothing_is_kept_for_releases_without_fingerprints() {
         for forgets in [true, false] {
-            let mut states = followed();
+            let mut states = fingerprinted();
             if forgets {
                 states.forget(&release("web"));
             } else {
-                assert!(!states.set_followed(&release("web"), false));
+                assert!(!states.set_fingerprinted(&release("web"), false));
             }
-            assert!(!states.is_followed(&config_maps()));
+            assert!(!states.is_fingerprinted(&config_maps()));
             assert_eq!(seen(&states, "db"), None);
             assert_eq!(changed(&mut states, head("db", Some("db")), 7), []);
         }
@@ -347,8 +358,8 @@ mod tests {
 
     #[test]
     fn the_fingerprints_of_a_forgotten_release_are_not_kept() {
-        let mut states = followed();
-        states.set_followed(&release("db"), true);
+        let mut states = fingerprinted();
+        states.set_fingerprinted(&release("db"), true);
         states.forget(&release("web"));
         assert_eq!(seen(&states, "web"), Some(Fingerprint::Missing));
         assert_eq!(seen(&states, "db"), Some(Fingerprint::Seen(1)));

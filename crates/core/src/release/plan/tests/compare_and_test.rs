@@ -110,12 +110,12 @@ fn a_failed_test_counts_like_a_failed_operation() {
 }
 
 #[test]
-fn an_operation_does_not_wait_for_the_end_of_a_check() {
+fn an_operation_does_not_wait_for_a_comparison_or_tests() {
     let (inputs, other) = (digest('a'), digest('b'));
     let (current, outdated) =
         (revision(ReleaseStatus::Deployed, Some('a')), revision(ReleaseStatus::Deployed, Some('b')));
-    let checks = [Operation::Compare, Operation::Test { inputs: &inputs }];
-    for operation in checks {
+    let operations = [Operation::Compare, Operation::Test { inputs: &inputs }];
+    for operation in operations {
         let kind = operation.kind();
         let in_flight = |phase, newest| Observed {
             operation: Some(InFlight { operation, phase }),
@@ -130,7 +130,7 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
             ("running", running(Some(&current)), operating.clone()),
             ("queued", queued(Some(&current)), operating.clone()),
             (
-                "nothing is left to check",
+                "nothing is left to compare or test",
                 Observed { compare: false, tests: TestNeed::None, ..running(Some(&current)) },
                 operating,
             ),
@@ -141,7 +141,6 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
                 Observed { inputs: InputState::Unresolved, ..running(Some(&current)) },
                 Plan::Resolve,
             ),
-            ("paused", Observed { paused: true, ..running(Some(&current)) }, Plan::Wait(Wait::Paused)),
             ("deleting", Observed { deleting: true, ..running(Some(&current)) }, Plan::Cancel(kind)),
         ];
         for (name, observed, expected) in rows {
@@ -152,4 +151,31 @@ fn an_operation_does_not_wait_for_the_end_of_a_check() {
     let observed =
         Observed { operation: Some(queued), tests: TestNeed::Required, ..stable(&inputs, Some(&current)) };
     assert_eq!(plan(&observed, GENERATION), Plan::Withdraw, "the tests are those of other inputs");
+}
+
+#[test]
+fn a_comparison_ends_if_nothing_may_be_corrected_any_more() {
+    let (inputs, current) = (digest('a'), revision(ReleaseStatus::Deployed, Some('a')));
+    let running = |operation| Observed {
+        operation: Some(InFlight { operation, phase: OperationPhase::Running }),
+        ..stable(&inputs, Some(&current))
+    };
+    let test = Operation::Test { inputs: &inputs };
+    let testing = || Plan::Wait(Wait::Operating(OperationKind::Test));
+    let rows: [(_, fn(&mut Observed<'_>), _); 7] = [
+        ("paused", |one| one.paused = true, Plan::Wait(Wait::Paused)),
+        ("placement paused", |one| one.placement_paused = true, testing()),
+        ("placement changing", |one| one.placement_changing = true, testing()),
+        ("suspended", |one| one.suspended = true, testing()),
+        ("no policy", |one| one.policy_missing = Some("AddonPolicy a/b"), testing()),
+        ("another policy", |one| one.comparison_is_outdated = true, testing()),
+        ("deleting, suspended", |one| (one.deleting, one.suspended) = (true, true), testing()),
+    ];
+    for (name, change, during_tests) in rows {
+        let [mut comparing, mut testing] = [running(Operation::Compare), running(test)];
+        change(&mut comparing);
+        change(&mut testing);
+        assert_eq!(plan(&comparing, GENERATION), Plan::Cancel(OperationKind::Compare), "{name}");
+        assert_eq!(plan(&testing, GENERATION), during_tests, "tests, {name}");
+    }
 }

@@ -1,54 +1,19 @@
 //! Comparisons of releases with their records, and their tests.
 
-use chandler_api::status::ObjectRecord;
-use chandler_core::failure::Failure;
+use chandler_api::extensions::DriftIgnore;
+use chandler_core::{
+    drift::{ComparisonOutcome, ObjectComparison},
+    failure::Failure,
+    release::PackageTest,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{GRACE, OperationFailure, PackageTool, StepReport, broken, client, follow, traced, transport};
 use crate::{
     convert,
     generated::tool::{self as proto, operation_result::Outcome},
-    order::{CompareOrder, IgnoreRule, TestOrder},
+    order::{CompareOrder, TestOrder},
 };
-
-/// How an object on the cluster compares with the recorded one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ComparisonOutcome {
-    InSync,
-    /// It differs, and was not corrected.
-    Drifted,
-    /// It does not exist, and was not created.
-    Missing,
-    /// It differed or was missing before.
-    Corrected,
-    /// It could not be compared.
-    Unknown,
-    /// It is not to be compared.
-    Ignored,
-}
-
-/// The result of comparing one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectComparison {
-    pub object: ObjectRecord,
-    pub outcome: ComparisonOutcome,
-    /// JSON pointers to the fields that differ or were corrected, at most 20. Never values.
-    pub paths: Vec<String>,
-    /// Why the object is unknown, ignored or not corrected. Empty otherwise.
-    pub reason: String,
-}
-
-/// The result of one test.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TestResult {
-    /// For example `Pod shop/web-test`.
-    pub name: String,
-    pub passed: bool,
-    /// Why the test has failed.
-    pub message: String,
-    /// The end of its log, at most 2 KiB, if it was asked for and the test has failed.
-    pub log_tail: String,
-}
 
 impl PackageTool {
     /// Compares the objects of a release with those that its newest revision records, and corrects them if requested. When
@@ -79,7 +44,7 @@ impl PackageTool {
         order: TestOrder,
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
-    ) -> Result<Vec<TestResult>, OperationFailure> {
+    ) -> Result<Vec<PackageTest>, OperationFailure> {
         let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), order.timeout.saturating_add(GRACE));
         let mut client = client(&guard);
@@ -117,12 +82,13 @@ fn compare_request(order: CompareOrder) -> proto::CompareRequest {
     }
 }
 
-fn ignore_rule(rule: IgnoreRule) -> proto::IgnoreRule {
+fn ignore_rule(DriftIgnore { target, paths }: DriftIgnore) -> proto::IgnoreRule {
+    let target = target.unwrap_or_default();
     proto::IgnoreRule {
-        kind: rule.kind.unwrap_or_default(),
-        name: rule.name.unwrap_or_default(),
-        namespace: rule.namespace.unwrap_or_default(),
-        paths: rule.paths,
+        kind: target.kind.unwrap_or_default(),
+        name: target.name.unwrap_or_default(),
+        namespace: target.namespace.unwrap_or_default(),
+        paths,
     }
 }
 
@@ -160,13 +126,9 @@ fn comparison_outcome(outcome: proto::ComparisonOutcome) -> ComparisonOutcome {
     }
 }
 
-fn test_result(result: proto::TestResult) -> TestResult {
-    TestResult {
-        name: result.name,
-        passed: result.passed,
-        message: result.message,
-        log_tail: result.log_tail,
-    }
+fn test_result(result: proto::TestResult) -> PackageTest {
+    let proto::TestResult { name, passed, message, log_tail } = result;
+    PackageTest { name, passed, message, log_tail }
 }
 
 #[cfg(test)]
@@ -183,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_rule_without_a_target_is_for_all_objects() {
-        let rule = IgnoreRule { paths: vec!["/spec/replicas".to_owned()], ..IgnoreRule::default() };
+        let rule = DriftIgnore { target: None, paths: vec!["/spec/replicas".to_owned()] };
         let message = ignore_rule(rule);
         assert_eq!((message.kind.as_str(), message.name.as_str(), message.namespace.as_str()), ("", "", ""));
         assert_eq!(message.paths, ["/spec/replicas"]);

@@ -17,7 +17,7 @@ where
 {
     /// Returns whether the tests of the newest revision have to run now.
     pub(super) fn test_need(&self, view: &View) -> TestNeed {
-        let policy = self.placement.policy.effective().test.filter(|_| view.can_test);
+        let policy = self.placement.policy.effective().test.filter(|_| !view.lacks_test);
         let Some(revision) = self.status.revision else { return TestNeed::None };
         match TestNeed::of(policy, self.status.tested.as_ref(), revision) {
             TestNeed::Optional if self.test_retry_at().is_some_and(|at| at > self.now) => TestNeed::None,
@@ -37,10 +37,11 @@ where
         let is_wanted =
             policy.effective().test.is_some() || policy.missing().is_some() && self.status.tested.is_some();
         let revision = self.status.revision.filter(|_| is_wanted && !self.deleting())?;
-        Some(if view.can_test {
-            TestReport::of(self.status.tested.as_ref(), revision)
+        Some(if view.lacks_test {
+            let message = "the package tool cannot run tests; remove `test` from the policy";
+            TestReport::Unknown(message.to_owned())
         } else {
-            TestReport::Unknown("the package tool cannot run tests".to_owned())
+            TestReport::of(self.status.tested.as_ref(), revision)
         })
     }
 
@@ -61,7 +62,7 @@ where
                 Category::NotReady,
                 format!("tests of release {} have failed: {reasons}", desired.release),
             );
-            self.context.events.warning(&*self.object, "TestFailed", &desired.failure_note(&failure));
+            self.context.events.warning(&*self.object, "TestsFailed", &desired.failure_note(&failure));
             if self.fails_with_tests() {
                 self.remember_failure(key, &failure);
             }
