@@ -33,7 +33,7 @@ pub struct Progress {
     pub step: String,
 }
 
-/// What was found about a release that is deployed. `None` means that nothing is known about it.
+/// What was found about a release that is deployed. `None` means that it is not observed, compared or tested.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Findings<'a> {
     pub health: Option<&'a ReleaseHealth>,

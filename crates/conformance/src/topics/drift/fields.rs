@@ -12,7 +12,7 @@ use super::{
     IMAGE, change_image, change_value, compare, correct, expect, image, install, others_in_sync, run,
     strategic, value,
 };
-use crate::{CaseError, context::Context, package::TestPackage, request::RequestExt as _};
+use crate::{CaseError, context::Context, package::TestPackage};
 
 pub async fn unmanaged(context: &Context) -> Result<(), CaseError> {
     let state = install(context).await?;
