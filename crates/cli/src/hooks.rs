@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     str::FromStr,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
@@ -10,6 +11,7 @@ use chandler_controller::{
     HookOptions,
     hooks::{Endpoint, FailurePolicy, extension_config_name},
 };
+use chandler_core::cluster_deletion::DEFAULT_REMOVAL_LIMIT;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::connection::Connection;
@@ -41,10 +43,11 @@ pub struct UnregisterArgs {
 pub struct HookArgs {
     /// Serve runtime hooks, which Cluster API calls at this endpoint: `pod` for the leader's Pod, `https://HOST[:PORT]`,
     /// or `NAMESPACE/NAME[:PORT]` of a Service of the management cluster that routes to the leader only; `none` disables
-    /// the hooks
-    #[arg(long = "hooks-endpoint", value_name = "pod|URL|SERVICE", default_value = "none")]
+    /// the hooks, and `auto` is `pod` in a Pod and `none` elsewhere. They are registered if the feature gate RuntimeSDK of
+    /// Cluster API is enabled
+    #[arg(long = "hooks-endpoint", value_name = "auto|pod|none|URL|SERVICE", default_value = "auto")]
     endpoint: EndpointArg,
-    /// IP address of the Pod, for `--hooks-endpoint pod`
+    /// IP address of the Pod, for `--hooks-endpoint pod` and `auto`
     #[arg(long = "hooks-pod-ip", value_name = "IP", env = "POD_IP")]
     pod_ip: Option<IpAddr>,
     /// Listen address of the hooks
@@ -52,14 +55,20 @@ pub struct HookArgs {
     address: SocketAddr,
     /// What Cluster API does before an upgrade if the hooks do not respond
     #[arg(long = "hooks-failure-policy", value_name = "POLICY", value_enum)]
-    #[arg(default_value_t = FailurePolicyArg::Fail)]
+    #[arg(default_value_t = FailurePolicyArg::Ignore)]
     failure_policy: FailurePolicyArg,
+    /// How many seconds the deletion of a Cluster waits until its add-ons with `onClusterDelete: Uninstall` are uninstalled
+    #[arg(long = "cluster-deletion-seconds", value_name = "SECONDS")]
+    #[arg(default_value_t = DEFAULT_REMOVAL_LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    cluster_deletion_seconds: u64,
 }
 
 /// Where Cluster API calls the hooks. Manifests with variable substitution always set the flag, so there must be a value
 /// that disables the hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EndpointArg {
+    /// [`Self::Pod`] if the address of the Pod is known, else [`Self::None`].
+    Auto,
     None,
     /// The Pod of the manager that serves the hooks. Each leader registers its own address.
     Pod,
@@ -71,6 +80,7 @@ impl FromStr for EndpointArg {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
+            "auto" => Ok(Self::Auto),
             "none" => Ok(Self::None),
             "pod" => Ok(Self::Pod),
             other => other.parse().map(Self::At),
@@ -82,7 +92,8 @@ impl EndpointArg {
     /// Returns the endpoint of a manager whose hooks listen on this port.
     fn endpoint(self, pod_ip: Option<IpAddr>, port: u16) -> Result<Option<Endpoint>> {
         match self {
-            Self::None => Ok(None),
+            Self::Auto if pod_ip.is_some() => Self::Pod.endpoint(pod_ip, port),
+            Self::Auto | Self::None => Ok(None),
             Self::At(endpoint) => Ok(Some(endpoint)),
             Self::Pod => {
                 let ip = pod_ip.context(
@@ -104,10 +115,16 @@ enum FailurePolicyArg {
 }
 
 impl HookArgs {
+    /// Returns how long the deletion of a Cluster waits for removals. Also without hooks, releases are removed no longer than
+    /// that.
+    pub fn removal_limit(&self) -> Duration {
+        Duration::from_secs(self.cluster_deletion_seconds)
+    }
+
     /// Returns the options of the hook server. Returns `None` if hooks are disabled. `namespace` is the manager's own,
     /// which is part of the name of its role.
     pub fn options(self, namespace: &str) -> Result<Option<HookOptions>> {
-        let Self { endpoint, pod_ip, address, failure_policy } = self;
+        let Self { endpoint, pod_ip, address, failure_policy, cluster_deletion_seconds: _ } = self;
         let before_upgrade = match failure_policy {
             FailurePolicyArg::Fail => FailurePolicy::Fail,
             FailurePolicyArg::Ignore => FailurePolicy::Ignore,
@@ -142,6 +159,8 @@ mod tests {
         assert_eq!(endpoint("pod", Some("fd00::7")).unwrap(), url("https://[fd00::7]:9443"));
         assert!(endpoint("pod", None).unwrap_err().to_string().contains("POD_IP"));
         assert_eq!(endpoint("none", Some("10.0.0.7")).unwrap(), None);
+        assert_eq!(endpoint("auto", Some("10.0.0.7")).unwrap(), url("https://10.0.0.7:9443"));
+        assert_eq!(endpoint("auto", None).unwrap(), None);
         assert_eq!(
             endpoint("https://hooks.example", Some("10.0.0.7")).unwrap(),
             url("https://hooks.example")

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView, ContractReference};
 use chandler_core::{
+    cluster_deletion,
     identity::ClusterKey,
-    proceed::{PROCEED_ANNOTATION, proceeds},
+    proceed::PROCEED_ANNOTATION,
     release::ClusterState,
 };
 use jiff::Timestamp;
@@ -15,9 +16,6 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use serde_json::Value;
-
-/// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
-const REMOVAL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Returns the API resource of Clusters.
 pub fn resource() -> ApiResource {
@@ -53,24 +51,28 @@ impl ClusterFacts {
 
 /// The watched Clusters.
 #[derive(Clone, Debug)]
-pub struct Clusters(Store<DynamicObject>);
+pub struct Clusters {
+    store: Store<DynamicObject>,
+    /// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
+    removal_limit: Duration,
+}
 
 impl Clusters {
-    pub fn new(store: Store<DynamicObject>) -> Self {
-        Self(store)
+    pub fn new(store: Store<DynamicObject>, removal_limit: Duration) -> Self {
+        Self { store, removal_limit }
     }
 
     pub fn get(&self, key: &ClusterKey) -> Option<Arc<DynamicObject>> {
-        self.0.get(&reference(key))
+        self.store.get(&reference(key))
     }
 
     pub fn store(&self) -> Store<DynamicObject> {
-        self.0.clone()
+        self.store.clone()
     }
 
     /// Returns the Clusters of a namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> BTreeMap<ClusterKey, Arc<DynamicObject>> {
-        let own = self.0.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
+        let own = self.store.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
         own.into_iter().filter_map(|cluster| Some((key(&cluster)?, cluster))).collect()
     }
 
@@ -83,15 +85,15 @@ impl Clusters {
                 control_plane: None,
                 removals_until: None,
             },
-            |cluster| facts(&cluster),
+            |cluster| facts(&cluster, self.removal_limit),
         )
     }
 }
 
-fn removals_until(cluster: &DynamicObject) -> Option<Timestamp> {
-    let deleted = cluster.metadata.deletion_timestamp.as_ref()?.0;
+fn removals_until(cluster: &DynamicObject, limit: Duration) -> Option<Timestamp> {
+    let deleted = cluster.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let annotation = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
-    if proceeds(annotation, "BeforeClusterDelete") { None } else { deleted.checked_add(REMOVAL_LIMIT).ok() }
+    cluster_deletion::removals_until(deleted, annotation, limit)
 }
 
 /// Returns the JSON form of an object.
@@ -111,11 +113,11 @@ pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
 
 /// Returns whether the release objects of a Cluster must not be changed, because it is paused or being deleted.
 pub fn is_paused_or_deleting(cluster: &DynamicObject) -> bool {
-    let facts = facts(cluster);
-    facts.paused || facts.state == ClusterState::Deleting
+    let view = ClusterView::of(&cluster.data).unwrap_or_default();
+    view.spec.paused || cluster.metadata.deletion_timestamp.is_some()
 }
 
-fn facts(cluster: &DynamicObject) -> ClusterFacts {
+fn facts(cluster: &DynamicObject, removal_limit: Duration) -> ClusterFacts {
     let view = ClusterView::of(&cluster.data).unwrap_or_default();
     let state = if cluster.metadata.deletion_timestamp.is_some() {
         ClusterState::Deleting
@@ -129,6 +131,6 @@ fn facts(cluster: &DynamicObject) -> ClusterFacts {
         uid: cluster.metadata.uid.clone(),
         paused: view.spec.paused,
         control_plane: view.spec.control_plane_ref,
-        removals_until: removals_until(cluster),
+        removals_until: removals_until(cluster, removal_limit),
     }
 }

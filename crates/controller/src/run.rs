@@ -99,6 +99,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
+    /// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
+    pub removal_limit: Duration,
     /// `None` means that no webhooks are received.
     pub receiver: Option<ReceiverOptions>,
     /// Whether Clusters are handed over to Fleet.
@@ -129,6 +131,7 @@ pub struct Shared {
     pub parameters_interval: Duration,
     pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
+    pub removal_limit: Duration,
     pub receiver: Option<ReceiverOptions>,
     pub fleet: bool,
 }
@@ -181,6 +184,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_silence,
         election,
         hooks,
+        removal_limit,
         receiver,
         fleet,
         tunnel,
@@ -226,6 +230,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         parameters_interval,
         platform_version_from,
         hooks,
+        removal_limit,
         receiver,
         fleet,
     };

@@ -18,7 +18,7 @@ mod wire;
 
 pub use certificates::CERTIFICATE_LIFETIME;
 pub use endpoint::Endpoint;
-pub use error::Error;
+pub use error::{Disabled, Error};
 pub use handler::{HookHandler, HookResponse};
 pub use hook::{FailurePolicy, Hook};
 pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};

@@ -46,9 +46,12 @@
 {{- range .Values.sources.refuseAddresses }}
 - --refuse-source-address={{ . }}
 {{- end }}
+- --cluster-deletion-seconds={{ int .Values.hooks.deletionSeconds }}
 {{- if .Values.hooks.enabled }}
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
+{{- else }}
+- --hooks-endpoint=none
 {{- end }}
 {{- if .Values.receiver.enabled }}
 - --receiver-address=0.0.0.0:9292

@@ -43,6 +43,22 @@ where
             return Err(error.into());
         }
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
+        self.publish_not_uninstalled(desired, why);
         Ok(Action::await_change())
+    }
+
+    /// Publishes that the Cluster is deleted although the release was to be uninstalled first.
+    fn publish_not_uninstalled(&self, desired: &Desired, why: RemoveFinalizer) {
+        let is_left = self.status.revision.is_some() && !self.state.absence_confirmed;
+        if why != RemoveFinalizer::ClusterGone || !desired.remove_with_cluster || !is_left {
+            return;
+        }
+        let (release, cluster) = (&desired.release, &desired.cluster.name);
+        let note = format!(
+            "Cluster {cluster} is deleted before release {release} is uninstalled: resources of the release outside of the \
+             cluster, such as load balancers and volumes, may be left"
+        );
+        tracing::warn!(cluster = %desired.cluster, release = %desired.release, "the release is not uninstalled");
+        self.context.events.warning(&*self.object, "NotUninstalled", &note);
     }
 }
