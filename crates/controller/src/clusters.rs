@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView, ContractReference};
 use chandler_core::{
-    cluster_deletion,
-    identity::ClusterKey,
-    proceed::PROCEED_ANNOTATION,
-    release::ClusterState,
+    cluster_deletion, identity::ClusterKey, proceed::PROCEED_ANNOTATION, release::ClusterState,
 };
 use jiff::Timestamp;
 use kube::{

@@ -84,7 +84,9 @@ fn evaluate(config: &DynamicObject, has_leader: bool) -> Finding {
         ),
         None => Finding::warning(
             CHECK,
-            format!("Cluster API has not discovered the hooks of ExtensionConfig {name}, and does not call them"),
+            format!(
+                "Cluster API has not discovered the hooks of ExtensionConfig {name}, and does not call them"
+            ),
             "check that Cluster API is running with the feature gates RuntimeSDK and ClusterTopology",
         ),
     }

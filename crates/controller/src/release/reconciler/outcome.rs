@@ -217,7 +217,8 @@ fn applied(
 
 /// Returns the version of the deployed revision.
 fn deployed_version(history: &[RevisionRecord]) -> Option<String> {
-    let is_deployed = |known: &&RevisionRecord| ReleaseStatus::parse(&known.status) == ReleaseStatus::Deployed;
+    let is_deployed =
+        |known: &&RevisionRecord| ReleaseStatus::parse(&known.status) == ReleaseStatus::Deployed;
     history.iter().find(is_deployed)?.version.clone()
 }
 
