@@ -43,7 +43,7 @@ pub struct UnregisterArgs {
 pub struct HookArgs {
     /// Serve runtime hooks, which Cluster API calls at this endpoint: `pod` for the leader's Pod, `https://HOST[:PORT]`,
     /// or `NAMESPACE/NAME[:PORT]` of a Service of the management cluster that routes to the leader only; `none` disables
-    /// the hooks, and `auto` is `pod` in a Pod and `none` elsewhere. They are registered if the feature gate RuntimeSDK of
+    /// the hooks, and `auto` is `pod` in a Pod and `none` elsewhere. They are registered if the feature gate `RuntimeSDK` of
     /// Cluster API is enabled
     #[arg(long = "hooks-endpoint", value_name = "auto|pod|none|URL|SERVICE", default_value = "auto")]
     endpoint: EndpointArg,

@@ -29,10 +29,10 @@ pub struct HookOptions {
     pub role: String,
 }
 
-/// Serves hooks and registers them with Cluster API until the returned value is dropped.
+/// Serves hooks until the returned value is dropped, and registers them if Cluster API calls hooks.
 ///
 /// Must be called by the leader with filled caches, because no other process can answer. The ExtensionConfig stays when
-/// the manager stops, so that upgrades stay protected until the next manager updates it.
+/// the manager stops, so that Cluster API calls the next manager as soon as it answers.
 pub async fn serve(
     client: Client,
     options: HookOptions,

@@ -538,8 +538,12 @@ fn a_release_with_external_resources_is_removed_before_its_cluster() {
         ..stable(&inputs, Some(&deployed))
     };
     assert_eq!(plan(&deleting, GENERATION), Plan::Operate(OperationKind::Remove));
-    let late = Observed { remove_with_cluster: false, ..deleting.clone() };
-    assert_eq!(plan(&late, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+    let suspended = Observed { suspended: true, ..deleting.clone() };
+    assert_eq!(plan(&suspended, GENERATION), Plan::Wait(Wait::Suspended), "the deletion waits");
+    for late in [deleting.clone(), suspended] {
+        let late = Observed { remove_with_cluster: false, ..late };
+        assert_eq!(plan(&late, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+    }
     let gone = Observed { cluster: ClusterState::Missing, ..deleting };
     assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
 }
