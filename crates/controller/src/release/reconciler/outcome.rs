@@ -27,7 +27,7 @@ where
         match outcome.result {
             Ok(Done::Unchanged(details)) => self.take_applied(&details),
             Ok(Done::Applied(kind, Applied { details, ignored_fields, .. })) => {
-                let before = deployed_version(&self.status.history);
+                let before = version_before(&self.status.history, details.revision);
                 self.take_applied(&details);
                 // A release that was removed meanwhile counts its revisions again.
                 self.status.tested.take_if(|tested| tested.revision >= details.revision);
@@ -215,11 +215,14 @@ fn applied(
     (reason, note)
 }
 
-/// Returns the version of the deployed revision.
-fn deployed_version(history: &[RevisionRecord]) -> Option<String> {
-    let is_deployed =
-        |known: &&RevisionRecord| ReleaseStatus::parse(&known.status) == ReleaseStatus::Deployed;
-    history.iter().find(is_deployed)?.version.clone()
+/// Returns the version that was deployed before a revision. The history may already contain this revision, and the one before it
+/// as superseded: the watch shows revisions before the operation ends.
+fn version_before(history: &[RevisionRecord], revision: u32) -> Option<String> {
+    let was_deployed = |known: &&RevisionRecord| {
+        let status = ReleaseStatus::parse(&known.status);
+        known.revision < revision && matches!(status, ReleaseStatus::Deployed | ReleaseStatus::Superseded)
+    };
+    history.iter().filter(was_deployed).max_by_key(|known| known.revision)?.version.clone()
 }
 
 /// Returns whether a version is newer than another one. Texts that are not versions have no order.
@@ -247,6 +250,45 @@ fn ignored_note(cluster: &str, fields: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_before_does_not_depend_on_when_the_history_is_read() {
+        let history = |records: &[(u32, &str, &str)]| -> Vec<RevisionRecord> {
+            let record = |(revision, status, version): &(u32, &str, &str)| RevisionRecord {
+                revision: *revision,
+                status: (*status).to_owned(),
+                version: Some((*version).to_owned()),
+                at: Time(Timestamp::UNIX_EPOCH),
+            };
+            records.iter().map(record).collect()
+        };
+        let rows = [
+            ("before the upgrade", history(&[(1, "deployed", "2.0.0")]), 2, Some("2.0.0")),
+            (
+                "during the upgrade",
+                history(&[(2, "pending-upgrade", "1.9.0"), (1, "deployed", "2.0.0")]),
+                2,
+                Some("2.0.0"),
+            ),
+            (
+                "after the upgrade",
+                history(&[(2, "deployed", "1.9.0"), (1, "superseded", "2.0.0")]),
+                2,
+                Some("2.0.0"),
+            ),
+            (
+                "after a failed upgrade",
+                history(&[(2, "failed", "1.8.0"), (1, "deployed", "2.0.0")]),
+                3,
+                Some("2.0.0"),
+            ),
+            ("installation", history(&[(1, "deployed", "1.9.0")]), 1, None),
+            ("no history", history(&[]), 2, None),
+        ];
+        for (name, history, revision, expected) in rows {
+            assert_eq!(version_before(&history, revision).as_deref(), expected, "{name}");
+        }
+    }
 
     #[test]
     fn only_versions_are_compared() {

@@ -425,6 +425,17 @@ fn a_deleted_object_removes_its_release() {
         ("absent", base(None), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("history kept", base(Some(&kept)), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("paused", Observed { paused: true, ..base(Some(&deployed)) }, Plan::Wait(Wait::Paused)),
+        // A paused object is not changed, because it may be on its way to another management cluster.
+        (
+            "paused, and the cluster is being deleted",
+            Observed { paused: true, cluster: ClusterState::Deleting, ..base(Some(&deployed)) },
+            Plan::Wait(Wait::Paused),
+        ),
+        (
+            "paused, and the cluster does not exist",
+            Observed { paused: true, cluster: ClusterState::Missing, ..base(None) },
+            Plan::Wait(Wait::Paused),
+        ),
         (
             "moved",
             Observed { moved: true, ..base(Some(&deployed)) },
