@@ -30,8 +30,8 @@ pub struct ClusterFacts {
     pub paused: bool,
     /// The control plane object.
     pub control_plane: Option<ContractReference>,
-    /// Until when the deletion waits for the removal of releases that own resources outside of the cluster.
-    removals_until: Option<Timestamp>,
+    /// Until when the deletion waits until the releases that own resources outside of the cluster are uninstalled.
+    pub uninstall_deadline: Option<Timestamp>,
 }
 
 impl ClusterFacts {
@@ -40,9 +40,9 @@ impl ClusterFacts {
         self.state == ClusterState::Deleting
     }
 
-    /// Returns whether the Cluster is being deleted and still waits for the removal of releases.
-    pub fn waits_for_removals(&self, now: Timestamp) -> bool {
-        self.removals_until.is_some_and(|until| now < until)
+    /// Returns whether the Cluster is being deleted and still waits for uninstalls.
+    pub fn waits_for_uninstalls(&self, now: Timestamp) -> bool {
+        self.uninstall_deadline.is_some_and(|until| now < until)
     }
 }
 
@@ -50,13 +50,13 @@ impl ClusterFacts {
 #[derive(Clone, Debug)]
 pub struct Clusters {
     store: Store<DynamicObject>,
-    /// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
-    removal_limit: Duration,
+    /// How long the deletion of a Cluster waits until the releases that own resources outside of it are uninstalled.
+    uninstall_timeout: Duration,
 }
 
 impl Clusters {
-    pub fn new(store: Store<DynamicObject>, removal_limit: Duration) -> Self {
-        Self { store, removal_limit }
+    pub fn new(store: Store<DynamicObject>, uninstall_timeout: Duration) -> Self {
+        Self { store, uninstall_timeout }
     }
 
     pub fn get(&self, key: &ClusterKey) -> Option<Arc<DynamicObject>> {
@@ -80,17 +80,17 @@ impl Clusters {
                 uid: None,
                 paused: false,
                 control_plane: None,
-                removals_until: None,
+                uninstall_deadline: None,
             },
-            |cluster| facts(&cluster, self.removal_limit),
+            |cluster| facts(&cluster, self.uninstall_timeout),
         )
     }
 }
 
-fn removals_until(cluster: &DynamicObject, limit: Duration) -> Option<Timestamp> {
+fn uninstall_deadline(cluster: &DynamicObject, timeout: Duration) -> Option<Timestamp> {
     let deleted = cluster.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let annotation = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
-    cluster_deletion::removals_until(deleted, annotation, limit)
+    cluster_deletion::uninstall_deadline(deleted, annotation, timeout)
 }
 
 /// Returns the JSON form of an object.
@@ -114,7 +114,7 @@ pub fn is_paused_or_deleting(cluster: &DynamicObject) -> bool {
     view.spec.paused || cluster.metadata.deletion_timestamp.is_some()
 }
 
-fn facts(cluster: &DynamicObject, removal_limit: Duration) -> ClusterFacts {
+fn facts(cluster: &DynamicObject, uninstall_timeout: Duration) -> ClusterFacts {
     let view = ClusterView::of(&cluster.data).unwrap_or_default();
     let state = if cluster.metadata.deletion_timestamp.is_some() {
         ClusterState::Deleting
@@ -128,6 +128,6 @@ fn facts(cluster: &DynamicObject, removal_limit: Duration) -> ClusterFacts {
         uid: cluster.metadata.uid.clone(),
         paused: view.spec.paused,
         control_plane: view.spec.control_plane_ref,
-        removals_until: removals_until(cluster, removal_limit),
+        uninstall_deadline: uninstall_deadline(cluster, uninstall_timeout),
     }
 }

@@ -24,11 +24,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether a registration fails until someone configures Cluster API or permissions.
-    pub(crate) fn is_lasting(&self) -> bool {
+    /// Returns whether the API server refuses a request for want of permissions.
+    pub fn is_forbidden(&self) -> bool {
         match self {
-            Self::Disabled(_) => true,
-            Self::ClusterClass(source) | Self::Owner(source) | Self::Register { source, .. } => {
+            Self::ClusterClass(source)
+            | Self::Owner(source)
+            | Self::Register { source, .. }
+            | Self::Unregister { source, .. } => {
                 matches!(source, kube::Error::Api(status) if status.is_forbidden())
             }
             _ => false,

@@ -45,18 +45,16 @@ pub enum Owner {
 }
 
 impl Registration {
-    /// Applies the ExtensionConfig.
-    pub(crate) async fn apply(&self, client: &Client, ca_bundle: &str) -> Result<(), Error> {
+    /// Applies the ExtensionConfig, and returns it.
+    pub(crate) async fn apply(&self, client: &Client, ca_bundle: &str) -> Result<DynamicObject, Error> {
         let owner = self.owner(client).await?;
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let object = self.object(ca_bundle, owner.as_slice());
-        match extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(match disabled(&source) {
-                Some(why) => Error::Disabled(why),
-                None => Error::Register { name: self.name.clone(), source },
-            }),
-        }
+        let applied = extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await;
+        applied.map_err(|source| match disabled(&source) {
+            Some(why) => Error::Disabled(why),
+            None => Error::Register { name: self.name.clone(), source },
+        })
     }
 
     /// Returns the first owner that exists. It is read on each apply: if an owner is recreated, its UID changes, and an outdated

@@ -46,7 +46,10 @@
 {{- range .Values.sources.refuseAddresses }}
 - --refuse-source-address={{ . }}
 {{- end }}
-- --cluster-deletion-seconds={{ int .Values.hooks.deletionSeconds }}
+{{- /* With --reuse-values, a value that an earlier chart did not have is missing. */}}
+{{- with (.Values.clusterDeletion).timeoutSeconds }}
+- --cluster-deletion-timeout-seconds={{ int . }}
+{{- end }}
 {{- if .Values.hooks.enabled }}
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}

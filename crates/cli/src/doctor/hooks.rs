@@ -1,7 +1,7 @@
 //! Checks whether runtime hooks are registered and respond. Without them, Cluster API upgrades and deletes Clusters without asking.
 
 use anyhow::{Context as _, Result};
-use chandler_hooks::Hook;
+use chandler_hooks::{Discovery, Hook, discovery};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -45,61 +45,66 @@ fn off(reason: &str) -> Finding {
 }
 
 /// Returns whether this ExtensionConfig belongs to a manager for the namespace. Its name contains the manager's
-/// `--namespace`.
+/// `--namespace`, in lower case, and after that its `--watch-filter`.
 fn is_relevant(name: &str, namespace: Option<&str>) -> bool {
-    match (name.strip_prefix(chandler_hooks::EXTENSION_CONFIG), namespace) {
+    let begins_with = |text: &str, part: &str| {
+        text.strip_prefix(part).filter(|rest| rest.is_empty() || rest.starts_with('-')).map(str::to_owned)
+    };
+    match (begins_with(name, chandler_hooks::EXTENSION_CONFIG).as_deref(), namespace) {
         (None, _) => false,
-        (Some(""), _) => true,
-        (Some(rest), None) => rest.starts_with('-'),
+        (Some(""), _) | (Some(_), None) => true,
         (Some(rest), Some(namespace)) => {
-            rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(namespace))
+            begins_with(rest, &format!("-{}", namespace.to_lowercase())).is_some()
         }
     }
 }
 
 fn evaluate(config: &DynamicObject, has_leader: bool) -> Finding {
     let name = config.name_any();
-    let conditions = config.data.pointer("/status/conditions").and_then(Value::as_array);
-    let discovered = conditions.into_iter().flatten().find(|condition| condition["type"] == "Discovered");
-    if let Some(condition) = discovered.filter(|condition| condition["status"] == "False") {
-        let reason = condition["message"].as_str().unwrap_or_default();
-        let message = format!("Cluster API cannot reach the hooks of ExtensionConfig {name}: {reason}");
-        return Finding::problem(CHECK, message, NEXT_STEP);
-    }
+    let unanswered = unanswered(config);
     if !has_leader {
-        let effect = match failure_policy(config) {
-            "Fail" => "upgrades of Clusters are delayed",
-            _ => "upgrades of Clusters do not wait for add-ons, and Cluster API does not start again",
-        };
-        let message = format!("ExtensionConfig {name} is registered but no manager is running: {effect}");
+        let message = format!(
+            "ExtensionConfig {name} is registered but no manager is running: {unanswered}, and Cluster API does not start \
+             again"
+        );
         return Finding::problem(CHECK, message, NEXT_STEP);
     }
-    match discovered {
-        Some(_) => Finding::ok(
+    match discovery(config) {
+        Discovery::Discovered => {
+            let message = format!(
+                "ExtensionConfig {name} is registered and discovered; if no manager answers, {unanswered}"
+            );
+            Finding::ok(CHECK, message)
+        }
+        Discovery::Failed(reason) => {
+            let message = format!("Cluster API cannot reach the hooks of ExtensionConfig {name}: {reason}");
+            Finding::problem(CHECK, message, NEXT_STEP)
+        }
+        Discovery::Pending => Finding::warning(
             CHECK,
-            format!(
-                "Cluster API calls the hooks of ExtensionConfig {name}; if none answers before an upgrade: {}",
-                failure_policy(config)
-            ),
-        ),
-        None => Finding::warning(
-            CHECK,
-            format!(
-                "Cluster API has not discovered the hooks of ExtensionConfig {name}, and does not call them"
-            ),
+            format!("Cluster API has not discovered the current hooks of ExtensionConfig {name}"),
             "check that Cluster API is running with the feature gates RuntimeSDK and ClusterTopology",
         ),
     }
 }
 
+/// Returns what happens if no manager answers.
+fn unanswered(config: &DynamicObject) -> &'static str {
+    match failure_policy(config) {
+        Some("Ignore") => "upgrades start (failure policy Ignore)",
+        Some("Fail") => "upgrades wait (failure policy Fail)",
+        _ => "upgrades may start (failure policy unknown)",
+    }
+}
+
 /// Returns the failure policy of the hooks that run before an upgrade.
-fn failure_policy(config: &DynamicObject) -> &str {
+fn failure_policy(config: &DynamicObject) -> Option<&str> {
     let handlers = config.data.pointer("/status/handlers").and_then(Value::as_array);
     let before_upgrade = handlers
         .into_iter()
         .flatten()
         .find(|handler| handler["requestHook"]["hook"] == Hook::BeforeClusterUpgrade.name());
-    before_upgrade.and_then(|handler| handler["failurePolicy"].as_str()).unwrap_or("unknown")
+    before_upgrade.and_then(|handler| handler["failurePolicy"].as_str())
 }
 
 #[cfg(test)]
@@ -109,13 +114,19 @@ mod tests {
     use super::*;
     use crate::doctor::Severity;
 
-    fn config(discovered: Option<&str>, policy: &str) -> DynamicObject {
+    /// Returns an ExtensionConfig of generation 2. `discovered` is the status and the generation of its condition.
+    fn config(discovered: Option<(&str, i64)>, policy: &str) -> DynamicObject {
         let conditions: Vec<_> = discovered
-            .map(|status| json!({"type": "Discovered", "status": status, "message": "refused"}))
+            .map(|(status, generation)| {
+                json!({
+                    "type": "Discovered", "status": status, "message": "refused", "observedGeneration": generation,
+                })
+            })
             .into_iter()
             .collect();
         serde_json::from_value(json!({
-            "apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig", "metadata": {"name": "chandler"},
+            "apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
+            "metadata": {"name": "chandler", "generation": 2},
             "status": {"conditions": conditions, "handlers": [
                 {"requestHook": {"hook": "BeforeClusterDelete"}, "failurePolicy": "Ignore"},
                 {"requestHook": {"hook": "BeforeClusterUpgrade"}, "failurePolicy": policy},
@@ -126,18 +137,22 @@ mod tests {
 
     #[test]
     fn hooks_that_do_not_respond_are_a_problem() {
+        let (current, outdated) = (Some(("True", 2)), Some(("True", 1)));
+        let answers = "is registered and discovered; if no manager answers, upgrades";
         let rows = [
-            (Some("True"), "Ignore", true, Severity::Ok, "before an upgrade: Ignore"),
-            (Some("True"), "Fail", true, Severity::Ok, "before an upgrade: Fail"),
-            (Some("True"), "Fail", false, Severity::Problem, "upgrades of Clusters are delayed"),
-            (Some("True"), "Ignore", false, Severity::Problem, "do not wait for add-ons"),
-            (Some("False"), "Ignore", true, Severity::Problem, "chandler: refused"),
-            (None, "Ignore", true, Severity::Warning, "has not discovered"),
+            (current, "Ignore", true, Severity::Ok, format!("{answers} start (failure policy Ignore)")),
+            (current, "Fail", true, Severity::Ok, format!("{answers} wait (failure policy Fail)")),
+            (current, "Fail", false, Severity::Problem, "Cluster API does not start again".to_owned()),
+            (current, "Ignore", false, Severity::Problem, "Cluster API does not start again".to_owned()),
+            (Some(("False", 2)), "Ignore", true, Severity::Problem, "chandler: refused".to_owned()),
+            (Some(("False", 1)), "Ignore", true, Severity::Warning, "has not discovered".to_owned()),
+            (outdated, "Ignore", true, Severity::Warning, "has not discovered".to_owned()),
+            (None, "Ignore", true, Severity::Warning, "has not discovered".to_owned()),
         ];
         for (discovered, policy, has_leader, severity, text) in rows {
             let found = evaluate(&config(discovered, policy), has_leader);
             assert_eq!(found.severity, severity, "{found:?}");
-            assert!(found.message.contains(text), "{found:?}");
+            assert!(found.message.contains(&text), "{found:?}");
         }
     }
 
@@ -152,8 +167,9 @@ mod tests {
     fn extension_configs_belong_to_managers_by_name() {
         let all = ["chandler", "chandler-fleet", "chandlery"].map(|name| is_relevant(name, None));
         assert_eq!(all, [true, true, false]);
-        let one =
-            ["chandler", "chandler-fleet", "chandler-other"].map(|name| is_relevant(name, Some("fleet")));
-        assert_eq!(one, [true, true, false]);
+        let names =
+            ["chandler", "chandler-fleet", "chandler-fleet-blue", "chandler-fleet2", "chandler-other"];
+        let one = names.map(|name| is_relevant(name, Some("fleet")));
+        assert_eq!(one, [true, true, true, false, false]);
     }
 }

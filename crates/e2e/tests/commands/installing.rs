@@ -229,7 +229,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "sizeLimit: 6144Mi",
         "--hooks-endpoint=fleet/hooks:8443",
         "--hooks-failure-policy=fail",
-        "--cluster-deletion-seconds=900",
+        "--cluster-deletion-timeout-seconds=900",
         "name: chandler-system-kubernetes-upgrades",
         "- planes.example",
         "--receiver-address=0.0.0.0:9292",
@@ -292,7 +292,16 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
 }
 
 #[tokio::test]
-async fn the_values_schema_rejects_invalid_values() {
+async fn values_that_an_earlier_chart_did_not_have_may_be_missing() {
+    // So they are with --reuse-values.
+    let earlier = arguments(&render(None, &["--set", "clusterDeletion=null"]).await.unwrap());
+    assert!(!earlier.iter().any(|argument| argument.starts_with("--cluster-deletion")), "{earlier:?}");
+}
+
+#[tokio::test]
+async fn the_values_schema_accepts_valid_and_rejects_invalid_values() {
+    let automatic = arguments(&render(None, &["--set", "hooks.endpoint=auto"]).await.unwrap());
+    assert!(automatic.contains(&"--hooks-endpoint=auto".to_owned()), "{automatic:?}");
     for (invalid, path) in [
         ("logFormat=xml", "/logFormat"),
         ("concurrency=0", "/concurrency"),
@@ -302,7 +311,7 @@ async fn the_values_schema_rejects_invalid_values() {
         ("topologySpreadConstraints[0].maxSkew=1", "/topologySpreadConstraints/0"),
         ("hooks.failurePolicy=maybe", "/hooks/failurePolicy"),
         ("hooks.endpoint=http://plain", "/hooks/endpoint"),
-        ("hooks.deletionSeconds=-1", "/hooks/deletionSeconds"),
+        ("clusterDeletion.timeoutSeconds=0", "/clusterDeletion/timeoutSeconds"),
         ("upgradePolicy.controlPlaneGroups={Not A Group}", "/upgradePolicy/controlPlaneGroups/0"),
         ("image.digest=abc", "/image/digest"),
         ("platform.version=1.0,platform.versionFrom=a/b:c", "/platform"),

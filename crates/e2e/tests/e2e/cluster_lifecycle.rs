@@ -1,6 +1,6 @@
 //! Extensions during the lifecycle of a cluster with a topology: creation, Kubernetes upgrade, and deletion.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
@@ -9,6 +9,7 @@ use chandler_e2e::{
     world::World,
 };
 use chandler_sandbox::{assets::KubernetesVersion, testing};
+use jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
@@ -266,14 +267,15 @@ async fn extensions_with_external_resources_are_uninstalled_before_their_cluster
     .await;
 }
 
-/// Returns at which line a manager has logged that it lets the deletion of a Cluster proceed.
-fn proceed_line(logs: &str, cluster: &str) -> Option<usize> {
-    logs.lines().position(|line| {
-        let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
+/// Returns when a manager has logged that it lets the deletion of a Cluster proceed.
+fn proceeded_at(logs: &str, cluster: &str) -> Option<Timestamp> {
+    let mut lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let line = lines.find(|line| {
         line["message"].as_str().is_some_and(|message| message.starts_with("hook response: proceed"))
             && line["hook"] == "BeforeClusterDelete"
             && line["cluster"] == cluster
-    })
+    })?;
+    line["timestamp"].as_str()?.parse().ok()
 }
 
 /// Suspended releases are not uninstalled, so that deletions have to wait for them.
@@ -283,7 +285,7 @@ async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets
     let world = World::new("deletion-deadline").await;
     let hooks = Hooks::new(&world);
     let seconds = DEADLINE.as_secs().to_string();
-    let manager = hooks.start_manager_with(&["--cluster-deletion-seconds", &seconds]);
+    let manager = hooks.start_manager_with(&["--cluster-deletion-timeout-seconds", &seconds]);
     hooks.wait_discovered(&Value::Null).await;
     let planes = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
     world.apply_policy("external", json!({"onClusterDelete": "Uninstall"})).await;
@@ -295,12 +297,18 @@ async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets
     manager.wait_idle().await;
     drop(planes);
 
-    let deleted = Instant::now();
     for cluster in ["bravo", "alpha"] {
         hooks.clusters().delete(cluster, &DeleteParams::default()).await.unwrap();
     }
-    for cluster in ["alpha", "bravo"] {
-        hooks.wait_topology_message(cluster, "BeforeClusterDelete: uninstalling external first").await;
+    let bravo = hooks.clusters().get("bravo").await.unwrap();
+    let deadline = bravo.metadata.deletion_timestamp.unwrap().0 + DEADLINE;
+    let waiting = deadline.strftime("BeforeClusterDelete: waiting until %H:%M:%SZ for external").to_string();
+    hooks.wait_topology_message("bravo", &waiting).await;
+    for text in [
+        "external to be uninstalled (Suspended)",
+        "to delete anyway, set annotation chandler.dev/proceed: BeforeClusterDelete",
+    ] {
+        hooks.wait_topology_message("alpha", text).await;
     }
     let proceed = json!({"metadata": {"annotations": {"chandler.dev/proceed": "BeforeClusterDelete"}}});
     hooks.patch_cluster("alpha", proceed).await;
@@ -310,12 +318,10 @@ async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets
         })
         .await;
     }
-    // The deletion timestamp has no fractions of a second.
-    let waited = deleted.elapsed();
-    assert!(waited + Duration::from_secs(1) >= DEADLINE, "bravo was deleted after {waited:?}");
     let logs = manager.logs();
-    let line = |cluster: &str| proceed_line(&logs, &format!("{}/{cluster}", world.namespace)).unwrap();
-    assert!(line("alpha") < line("bravo"), "the annotation does not wait for the deadline");
+    let at = |cluster: &str| proceeded_at(&logs, &format!("{}/{cluster}", world.namespace)).unwrap();
+    assert!(at("bravo") >= deadline, "{} is before the deadline {deadline}", at("bravo"));
+    assert!(at("alpha") < at("bravo"), "the annotation does not wait for the deadline");
     assert_eq!(manager.started(OperationKind::REMOVE), 0);
     until("Events say that the releases are not uninstalled", async || {
         let notes = world.event_notes("NotUninstalled").await;

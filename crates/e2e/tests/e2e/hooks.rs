@@ -5,12 +5,12 @@ use std::{net::TcpStream, process::Command, time::Duration};
 use chandler_e2e::{
     manager::Manager,
     programs,
-    wait::{eventually, eventually_within},
+    wait::{eventually, eventually_within, until},
     world::World,
 };
 use chandler_sandbox::{assets::KubernetesVersion, plane::free_port, provider::cluster_resource, testing};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
 use serde_json::{Value, json};
@@ -129,7 +129,9 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     hooks.wait_failure_policies(["Ignore"; 5]).await;
     let config = hooks.extension_config().await.unwrap();
     assert_eq!(config.data["spec"]["clientConfig"]["url"], format!("https://{}", hooks.address()));
-    assert!(doctor(&world).contains("before an upgrade: Ignore"), "{}", doctor(&world));
+    let discovered =
+        "is registered and discovered; if no manager answers, upgrades start (failure policy Ignore)";
+    assert!(doctor(&world).contains(discovered), "{}", doctor(&world));
     // Only the leader listens, and its address is registered.
     let second = other.start_manager_with(&["--hooks-failure-policy", "fail"]);
     eventually("the second manager waits for the Lease", || async {
@@ -138,13 +140,14 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     .await;
     assert_eq!(hooks.wait_discovered(&Value::Null).await, ca_bundle);
     assert!(TcpStream::connect(other.address()).is_err(), "the second manager does not listen");
-    // A manager that stops leaves its hooks registered, so that there is no time without hooks before the next manager leads.
+    // With `Ignore`, the registration of a manager that stops would protect nothing: the next one registers its own.
     first.stop().await;
-    assert!(hooks.extension_config().await.is_some());
     hooks.wait_discovered(&ca_bundle).await;
+    let earlier = config.uid();
     let config = hooks.extension_config().await.unwrap();
+    assert_ne!(config.uid(), earlier, "the first manager has unregistered its hooks");
     assert_eq!(config.data["spec"]["clientConfig"]["url"], format!("https://{}", other.address()));
-    hooks.wait_failure_policies(["Fail", "Fail", "Ignore", "Ignore", "Ignore"]).await;
+    hooks.wait_failure_policies(["Fail", "Fail", "Ignore", "Ignore", "Fail"]).await;
 
     hooks.world.apply_placement("slow", "slow", json!({"valuesTemplate": "hold: true"})).await;
     wait_helm_status(hooks.world, &alpha, "pending-install").await;
@@ -158,7 +161,9 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     })
     .await;
 
+    // With `Fail`, upgrades have to wait for the next manager.
     second.stop().await;
+    let config = hooks.extension_config().await.unwrap();
     let unregister = Command::new(programs::chandler())
         .args(["hooks", "unregister", "--namespace", &hooks.world.namespace, "--kubeconfig"])
         .arg(hooks.world.manager_kubeconfig())
@@ -167,4 +172,15 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     assert!(unregister.status.success(), "{}", String::from_utf8_lossy(&unregister.stderr));
     assert!(String::from_utf8_lossy(&unregister.stdout).contains(&hooks.config_name()));
     assert!(hooks.extension_config().await.is_none());
+
+    // A manager without hooks unregisters those of an earlier one, which no manager would answer.
+    let left = json!({
+        "apiVersion": "runtime.cluster.x-k8s.io/v1beta2", "kind": "ExtensionConfig",
+        "metadata": {"name": hooks.config_name()}, "spec": config.data["spec"],
+    });
+    hooks.world.apply(&left).await;
+    assert!(hooks.extension_config().await.is_some());
+    let third = hooks.start_manager_with(&["--hooks-endpoint", "none"]);
+    until("the hooks are unregistered", async || hooks.extension_config().await.is_none()).await;
+    third.stop().await;
 }
