@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use chandler_assets::{Assets, Binary, progress::Lines};
+use chandler_assets::{Assets, Binary, KubernetesVersion, progress::Lines};
 
 use crate::command::{command, run};
 
@@ -34,14 +34,14 @@ pub fn programs(binaries: &[Binary]) -> Result<Assets> {
     block_on(Assets::ensure(binaries, &Lines::default()))
 }
 
-/// Finds or builds the programs that the tests run, of every Kubernetes version.
+/// Finds or builds the programs that the tests run, of every Kubernetes version that most of them need.
 pub fn test_programs() -> Result<()> {
     block_on(Assets::ensure_every_version(&Lines::default()))
 }
 
-/// Returns whether none of the programs would have to be built.
-pub fn are_built(binaries: &[Binary]) -> Result<bool> {
-    block_on(Assets::are_built(binaries))
+/// Returns whether none of the programs would have to be built, for control planes of the given Kubernetes version.
+pub fn are_built(kubernetes: KubernetesVersion, binaries: &[Binary]) -> Result<bool> {
+    block_on(Assets::are_built(kubernetes, binaries))
 }
 
 fn block_on<T>(programs: impl Future<Output = Result<T, chandler_assets::Error>>) -> Result<T> {

@@ -288,9 +288,17 @@ mod tests {
         let mut built: Vec<_> = all.iter().flat_map(|group| group.binaries.clone()).collect();
         built.sort_unstable();
         assert_eq!(built, Binary::ALL);
-        let other = BuildGroup::by_module(&Binary::PER_VERSION, KubernetesVersion::V1_35);
-        assert_eq!(other.len(), 1);
-        assert_eq!(other[0].title(KubernetesVersion::V1_35), "building kube-apiserver v1.35.4");
+        for (version, expected) in [
+            (KubernetesVersion::V1_35, "building kube-apiserver v1.35.4"),
+            (
+                KubernetesVersion::V1_36,
+                "building kube-apiserver v1.36.3, kube-controller-manager v1.36.3, kube-scheduler v1.36.3",
+            ),
+        ] {
+            let other = BuildGroup::by_module(version.programs(), version);
+            assert_eq!(other.len(), 1);
+            assert_eq!(other[0].title(version), expected);
+        }
     }
 
     #[test]

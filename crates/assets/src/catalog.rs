@@ -44,6 +44,7 @@ pub enum KubernetesVersion {
     #[default]
     V1_34,
     V1_35,
+    V1_36,
 }
 
 macro_rules! module {
@@ -69,6 +70,12 @@ static KUBERNETES_1_35: Module = module!(
     "-X k8s.io/component-base/version.gitVersion=v1.35.4 \
      -X k8s.io/component-base/version.gitMajor=1 \
      -X k8s.io/component-base/version.gitMinor=35"
+);
+static KUBERNETES_1_36: Module = module!(
+    "kubernetes-1.36",
+    "-X k8s.io/component-base/version.gitVersion=v1.36.3 \
+     -X k8s.io/component-base/version.gitMajor=1 \
+     -X k8s.io/component-base/version.gitMinor=36"
 );
 static HELM: Module = module!("helm", "");
 static FLEET: Module = module!("fleet", "");
@@ -117,10 +124,6 @@ impl Binary {
     pub const ON_DEMAND: [Self; 5] =
         [Self::FleetController, Self::FleetAgent, Self::Versitygw, Self::CapiClient, Self::KubeadmBootstrap];
 
-    /// The programs that are built once per Kubernetes version. The controller manager and the scheduler of the default
-    /// version, which is the oldest, also work with newer API servers: Kubernetes supports a skew of one minor.
-    pub const PER_VERSION: [Self; 1] = [Self::KubeApiserver];
-
     /// The programs whose version is checked against the Kubernetes version of the cluster when they come from
     /// [`crate::ASSETS_VARIABLE`] or [`crate::KUBEBUILDER_VARIABLE`].
     pub const CONTROL_PLANE: [Self; 3] =
@@ -165,7 +168,7 @@ impl Binary {
     /// Returns the name to show while the program is built, with the Kubernetes version if there is one build per
     /// version.
     pub fn title(self, kubernetes: KubernetesVersion) -> String {
-        if Self::PER_VERSION.contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
+        if kubernetes.programs().contains(&self) { format!("{self} {kubernetes}") } else { self.to_string() }
     }
 
     /// Returns the import path of the program's main package.
@@ -194,8 +197,9 @@ impl Binary {
     /// Returns the module that pins the program, for control planes of the given Kubernetes version.
     pub fn module(self, kubernetes: KubernetesVersion) -> &'static Module {
         match self {
-            Self::KubeApiserver => kubernetes.module(),
-            Self::Etcd
+            _ if kubernetes.programs().contains(&self) => kubernetes.module(),
+            Self::KubeApiserver
+            | Self::Etcd
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Kubectl
@@ -239,12 +243,25 @@ impl fmt::Display for Binary {
 
 impl KubernetesVersion {
     /// All versions, oldest first.
-    pub const SUPPORTED: [Self; 2] = [Self::V1_34, Self::V1_35];
+    pub const SUPPORTED: [Self; 3] = [Self::V1_34, Self::V1_35, Self::V1_36];
+
+    /// The versions that most tests need, oldest first. Programs of the others are built when an ignored test asks for them.
+    pub const PREBUILT: [Self; 2] = [Self::V1_34, Self::V1_35];
+
+    /// Returns the programs that are built for this version. Those of the default version, which is the oldest, serve for the
+    /// rest: the controller manager and the scheduler also work with an API server that is one minor newer.
+    pub fn programs(self) -> &'static [Binary] {
+        match self {
+            Self::V1_34 | Self::V1_35 => &[Binary::KubeApiserver],
+            Self::V1_36 => &Binary::CONTROL_PLANE,
+        }
+    }
 
     pub fn minor(self) -> u64 {
         match self {
             Self::V1_34 => 34,
             Self::V1_35 => 35,
+            Self::V1_36 => 36,
         }
     }
 
@@ -252,6 +269,7 @@ impl KubernetesVersion {
         match self {
             Self::V1_34 => &KUBERNETES_1_34,
             Self::V1_35 => &KUBERNETES_1_35,
+            Self::V1_36 => &KUBERNETES_1_36,
         }
     }
 
@@ -264,6 +282,7 @@ impl KubernetesVersion {
         match self {
             Self::V1_34 => "v1.34.4",
             Self::V1_35 => "v1.35.4",
+            Self::V1_36 => "v1.36.3",
         }
     }
 }
@@ -276,13 +295,13 @@ impl fmt::Display for KubernetesVersion {
 
 /// The sandbox does not support the requested Kubernetes version.
 #[derive(Debug, thiserror::Error)]
-#[error("the sandbox supports Kubernetes {}, not {requested}", supported())]
+#[error("the sandbox supports only Kubernetes {}, not {requested}", supported())]
 pub struct UnsupportedVersion {
     requested: String,
 }
 
 fn supported() -> String {
-    KubernetesVersion::SUPPORTED.map(|version| version.to_string()).join(" and ")
+    KubernetesVersion::SUPPORTED.map(|version| version.to_string()).join(", ")
 }
 
 impl FromStr for KubernetesVersion {
@@ -307,6 +326,8 @@ mod tests {
         for (text, accepted) in [
             ("v1.34.4", Some(KubernetesVersion::V1_34)),
             ("1.35.4", Some(KubernetesVersion::V1_35)),
+            ("v1.36.3", Some(KubernetesVersion::V1_36)),
+            ("v1.36.0", None),
             ("v1.34.9", None),
             ("v1.33.4", None),
             ("v2.34.4", None),
@@ -319,7 +340,7 @@ mod tests {
     #[test]
     fn the_error_lists_the_supported_versions() {
         let error = "v1.30.0".parse::<KubernetesVersion>().unwrap_err().to_string();
-        for expected in ["v1.34.4", "v1.35.4", "not v1.30.0"] {
+        for expected in ["v1.34.4", "v1.35.4", "v1.36.3", "not v1.30.0"] {
             assert!(error.contains(expected), "{error}");
         }
     }
@@ -340,6 +361,16 @@ mod tests {
             let module = version.module();
             assert!(module.go_mod.contains(&format!("k8s.io/kubernetes {version}")));
             assert!(module.ldflags.contains(&format!("gitVersion={version}")));
+        }
+    }
+
+    #[test]
+    fn a_controller_manager_is_at_most_one_minor_older_than_its_api_server() {
+        for version in KubernetesVersion::SUPPORTED {
+            let is_own = version.programs().contains(&Binary::KubeControllerManager);
+            let built_from = if is_own { version } else { KubernetesVersion::default() };
+            assert_eq!(Binary::KubeControllerManager.module(version).name, built_from.module().name);
+            assert!(version.minor() - built_from.minor() <= 1, "{version}");
         }
     }
 }

@@ -17,7 +17,7 @@ pub use self::go::dependency_folder;
 use crate::progress::ProgressReporter;
 
 /// Names a folder with prebuilt programs, the `config` folder of the Cluster API module as `cluster-api/config`, and
-/// kwok's stages as `kwok-stages.yaml`. API servers of other Kubernetes versions are in subfolders such as
+/// kwok's stages as `kwok-stages.yaml`. Programs of other Kubernetes versions are in subfolders such as
 /// `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
 /// Names a folder that `setup-envtest` created, with etcd, kube-apiserver and kubectl.
@@ -91,44 +91,44 @@ impl Assets {
         Ok(assets)
     }
 
-    /// Returns whether none of the programs would have to be built.
-    pub async fn are_built(binaries: &[Binary]) -> Result<bool, Error> {
-        Ok(Located::find(KubernetesVersion::default(), binaries).await?.missing.is_empty())
+    /// Returns whether none of the programs would have to be built, for control planes of the given Kubernetes version.
+    pub async fn are_built(kubernetes: KubernetesVersion, binaries: &[Binary]) -> Result<bool, Error> {
+        Ok(Located::find(kubernetes, binaries).await?.missing.is_empty())
     }
 
-    /// Returns the same programs with the API server of another version. Builds it if it is missing.
+    /// Returns the same programs with those of another version. Builds them if they are missing.
     pub async fn with_version(
         &self,
         kubernetes: KubernetesVersion,
         progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
-        let other = Self::ensure_version(kubernetes, &Binary::PER_VERSION, progress).await?;
-        Ok(self.with_api_server(other))
+        let other = Self::ensure_version(kubernetes, kubernetes.programs(), progress).await?;
+        Ok(self.with_programs(other))
     }
 
-    /// Like [`Assets::with_version`], but returns `None` if the API server is not built yet.
+    /// Like [`Assets::with_version`], but returns `None` if they are not built yet.
     pub async fn find_version(&self, kubernetes: KubernetesVersion) -> Result<Option<Self>, Error> {
         if kubernetes == self.kubernetes {
             return Ok(Some(self.clone()));
         }
-        let located = Located::find(kubernetes, &Binary::PER_VERSION).await?;
-        Ok(located.missing.is_empty().then(|| self.with_api_server(located.assets)))
+        let located = Located::find(kubernetes, kubernetes.programs()).await?;
+        Ok(located.missing.is_empty().then(|| self.with_programs(located.assets)))
     }
 
-    fn with_api_server(&self, other: Self) -> Self {
+    fn with_programs(&self, other: Self) -> Self {
         let mut paths = self.paths.clone();
         paths.extend(other.paths);
         Self { paths, kubernetes: other.kubernetes, ..self.clone() }
     }
 
-    /// Finds or builds every program of every Kubernetes version, except those of [`Binary::ON_DEMAND`].
+    /// Finds or builds every program of [`KubernetesVersion::PREBUILT`], except those of [`Binary::ON_DEMAND`].
     pub async fn ensure_every_version(progress: &dyn ProgressReporter) -> Result<(), Error> {
         let default = KubernetesVersion::default();
         let is_needed = |binary: &Binary| !Binary::ON_DEMAND.contains(binary);
         let binaries: Vec<_> = Binary::ALL.into_iter().filter(is_needed).collect();
         Self::ensure_version(default, &binaries, progress).await?;
-        for version in KubernetesVersion::SUPPORTED.into_iter().filter(|version| *version != default) {
-            Self::ensure_version(version, &Binary::PER_VERSION, progress).await?;
+        for version in KubernetesVersion::PREBUILT.into_iter().filter(|version| *version != default) {
+            Self::ensure_version(version, version.programs(), progress).await?;
         }
         Ok(())
     }

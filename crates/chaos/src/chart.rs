@@ -66,7 +66,7 @@ pub struct PublishedVersion {
 impl PublishedVersion {
     pub fn all() -> impl Iterator<Item = Self> {
         iter::once(None)
-            .chain(KubernetesVersion::SUPPORTED.map(Some))
+            .chain(KubernetesVersion::PREBUILT.map(Some))
             .flat_map(|kubernetes| ChartVersion::ALL.map(|version| Self { kubernetes, version }))
     }
 
@@ -123,7 +123,7 @@ pub fn values_template(placement: Placement, value: u32) -> String {
 
 /// Returns the range of versions of an ExtensionInstance. It contains one version for each Kubernetes version.
 pub fn version_range(version: ChartVersion) -> String {
-    let versions = KubernetesVersion::SUPPORTED
+    let versions = KubernetesVersion::PREBUILT
         .map(|kubernetes| PublishedVersion { kubernetes: Some(kubernetes), version }.to_string());
     versions.join(" || ")
 }

@@ -93,7 +93,7 @@ pub async fn run_sequences(options: Options) -> Result<()> {
 async fn find_programs(progress: &dyn ProgressReporter) -> Result<BTreeMap<KubernetesVersion, Assets>> {
     let oldest = Assets::ensure(&BINARIES, progress).await?;
     let mut programs = BTreeMap::new();
-    for version in KubernetesVersion::SUPPORTED {
+    for version in KubernetesVersion::PREBUILT {
         programs.insert(version, oldest.with_version(version, progress).await?);
     }
     Ok(programs)

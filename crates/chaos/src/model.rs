@@ -261,7 +261,7 @@ impl Model {
     /// Returns the Kubernetes version to which a cluster can be upgraded, or `None` if it has the newest one.
     pub fn next_kubernetes(&self, cluster: Cluster) -> Option<KubernetesVersion> {
         let current = self.kubernetes(cluster);
-        KubernetesVersion::SUPPORTED.into_iter().find(|version| *version > current)
+        KubernetesVersion::PREBUILT.into_iter().find(|version| *version > current)
     }
 
     fn has_label(&self, release: ReleaseId) -> bool {

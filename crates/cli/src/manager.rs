@@ -210,7 +210,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let log_level = logging::start(&log_level, log_format)?;
     raise_open_files_limit();
     let tracing = traces.start()?;
-    let hooks = hooks.options(&leader_election_namespace)?;
+    let (uninstall_timeout, hooks) = (hooks.uninstall_timeout(), hooks.options(&leader_election_namespace)?);
     let receiver = receiver.options(&leader_election_namespace)?;
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;
@@ -239,6 +239,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_silence,
         election,
         hooks,
+        uninstall_timeout,
         receiver,
         fleet,
         tunnel,

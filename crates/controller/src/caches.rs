@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_core::{
     cluster_conditions::{Addon, NOT_INSTALLED},
+    cluster_deletion::PendingUninstall,
     identity::{ClusterKey, ReleaseId},
     naming,
     placement::{KubernetesFollower, PlacementKind},
@@ -78,8 +79,8 @@ impl<R: ReleaseKind> ReleaseCache<R> {
 /// A release object that is deleted before its Cluster, because its release owns resources outside of the cluster.
 #[derive(Clone, Debug)]
 pub struct RemovedFirst {
-    /// The name of its placement.
-    pub addon: String,
+    /// The name of its placement, and why it is not uninstalled yet.
+    pub pending: PendingUninstall,
     pub kind: &'static str,
     pub resource: ApiResource,
     pub name: String,
@@ -242,7 +243,13 @@ impl<P: PlacementKind> PairCaches for PairCache<P> {
         releases
             .filter(|release| self.removes_with_cluster(release))
             .map(|release| RemovedFirst {
-                addon: addon_name::<P>(&release),
+                pending: PendingUninstall {
+                    addon: addon_name::<P>(&release),
+                    reason: release
+                        .readiness()
+                        .filter(|ready| ready.status != "True")
+                        .map(|ready| ready.reason.clone()),
+                },
                 kind: status::kind::<P::Release>(),
                 resource: ApiResource::erase::<P::Release>(&()),
                 name: release.name_any(),

@@ -4,9 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION, ClusterView, ContractReference};
 use chandler_core::{
-    identity::ClusterKey,
-    proceed::{PROCEED_ANNOTATION, proceeds},
-    release::ClusterState,
+    cluster_deletion, identity::ClusterKey, proceed::PROCEED_ANNOTATION, release::ClusterState,
 };
 use jiff::Timestamp;
 use kube::{
@@ -15,9 +13,6 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use serde_json::Value;
-
-/// How long the deletion of a Cluster waits for the removal of releases that own resources outside of it.
-const REMOVAL_LIMIT: Duration = Duration::from_mins(10);
 
 /// Returns the API resource of Clusters.
 pub fn resource() -> ApiResource {
@@ -35,8 +30,8 @@ pub struct ClusterFacts {
     pub paused: bool,
     /// The control plane object.
     pub control_plane: Option<ContractReference>,
-    /// Until when the deletion waits for the removal of releases that own resources outside of the cluster.
-    removals_until: Option<Timestamp>,
+    /// Until when the deletion waits until the releases that own resources outside of the cluster are uninstalled.
+    pub uninstall_deadline: Option<Timestamp>,
 }
 
 impl ClusterFacts {
@@ -45,32 +40,36 @@ impl ClusterFacts {
         self.state == ClusterState::Deleting
     }
 
-    /// Returns whether the Cluster is being deleted and still waits for the removal of releases.
-    pub fn waits_for_removals(&self, now: Timestamp) -> bool {
-        self.removals_until.is_some_and(|until| now < until)
+    /// Returns whether the Cluster is being deleted and still waits for uninstalls.
+    pub fn waits_for_uninstalls(&self, now: Timestamp) -> bool {
+        self.uninstall_deadline.is_some_and(|until| now < until)
     }
 }
 
 /// The watched Clusters.
 #[derive(Clone, Debug)]
-pub struct Clusters(Store<DynamicObject>);
+pub struct Clusters {
+    store: Store<DynamicObject>,
+    /// How long the deletion of a Cluster waits until the releases that own resources outside of it are uninstalled.
+    uninstall_timeout: Duration,
+}
 
 impl Clusters {
-    pub fn new(store: Store<DynamicObject>) -> Self {
-        Self(store)
+    pub fn new(store: Store<DynamicObject>, uninstall_timeout: Duration) -> Self {
+        Self { store, uninstall_timeout }
     }
 
     pub fn get(&self, key: &ClusterKey) -> Option<Arc<DynamicObject>> {
-        self.0.get(&reference(key))
+        self.store.get(&reference(key))
     }
 
     pub fn store(&self) -> Store<DynamicObject> {
-        self.0.clone()
+        self.store.clone()
     }
 
     /// Returns the Clusters of a namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> BTreeMap<ClusterKey, Arc<DynamicObject>> {
-        let own = self.0.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
+        let own = self.store.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace));
         own.into_iter().filter_map(|cluster| Some((key(&cluster)?, cluster))).collect()
     }
 
@@ -81,17 +80,17 @@ impl Clusters {
                 uid: None,
                 paused: false,
                 control_plane: None,
-                removals_until: None,
+                uninstall_deadline: None,
             },
-            |cluster| facts(&cluster),
+            |cluster| facts(&cluster, self.uninstall_timeout),
         )
     }
 }
 
-fn removals_until(cluster: &DynamicObject) -> Option<Timestamp> {
-    let deleted = cluster.metadata.deletion_timestamp.as_ref()?.0;
+fn uninstall_deadline(cluster: &DynamicObject, timeout: Duration) -> Option<Timestamp> {
+    let deleted = cluster.metadata.deletion_timestamp.as_ref().map(|time| time.0);
     let annotation = cluster.annotations().get(PROCEED_ANNOTATION).map(String::as_str);
-    if proceeds(annotation, "BeforeClusterDelete") { None } else { deleted.checked_add(REMOVAL_LIMIT).ok() }
+    cluster_deletion::uninstall_deadline(deleted, annotation, timeout)
 }
 
 /// Returns the JSON form of an object.
@@ -111,11 +110,11 @@ pub fn key(cluster: &DynamicObject) -> Option<ClusterKey> {
 
 /// Returns whether the release objects of a Cluster must not be changed, because it is paused or being deleted.
 pub fn is_paused_or_deleting(cluster: &DynamicObject) -> bool {
-    let facts = facts(cluster);
-    facts.paused || facts.state == ClusterState::Deleting
+    let view = ClusterView::of(&cluster.data).unwrap_or_default();
+    view.spec.paused || cluster.metadata.deletion_timestamp.is_some()
 }
 
-fn facts(cluster: &DynamicObject) -> ClusterFacts {
+fn facts(cluster: &DynamicObject, uninstall_timeout: Duration) -> ClusterFacts {
     let view = ClusterView::of(&cluster.data).unwrap_or_default();
     let state = if cluster.metadata.deletion_timestamp.is_some() {
         ClusterState::Deleting
@@ -129,6 +128,6 @@ fn facts(cluster: &DynamicObject) -> ClusterFacts {
         uid: cluster.metadata.uid.clone(),
         paused: view.spec.paused,
         control_plane: view.spec.control_plane_ref,
-        removals_until: removals_until(cluster),
+        uninstall_deadline: uninstall_deadline(cluster, uninstall_timeout),
     }
 }

@@ -144,7 +144,7 @@ impl Controllers {
         let mut policies = policies.watch(&shared);
         let mut watched: Vec<_> = controllers.into_iter().map(|kind| kind.watch(&shared)).collect();
         let mut extensions = extensions.watch(&shared);
-        let cluster_cache = Clusters::new(clusters.as_reader());
+        let cluster_cache = Clusters::new(clusters.as_reader(), shared.uninstall_timeout);
         let (trees, render) = (Arc::new(sources.clone()), Arc::new(shared.template_service.clone()));
         let mut syncs = syncs.watch(&shared, trees, render, platform.clone());
         let mut clusters = watch_clusters(&shared, clusters, syncs.context.clone());

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
@@ -49,8 +50,23 @@ impl Events {
         self.publish(object, EventType::Warning, reason, note);
     }
 
+    /// Publishes an Event of type `Warning`, and returns when that has ended. For what no status is going to say.
+    pub async fn warning_and_wait(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+        self.publication(object.object_ref(&()), EventType::Warning, reason, note).await;
+    }
+
     /// Publishes in the background. A lost Event is acceptable, because the status has the same information.
     fn publish(&self, object: &impl Resource<DynamicType = ()>, type_: EventType, reason: &str, note: &str) {
+        tokio::spawn(self.publication(object.object_ref(&()), type_, reason, note));
+    }
+
+    fn publication(
+        &self,
+        regarding: ObjectReference,
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let end = (0..=note.len().min(MAX_NOTE)).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
         let event = Event {
             type_,
@@ -60,12 +76,11 @@ impl Events {
             secondary: None,
         };
         let recorder = self.recorders.lock().of(&note[..end], &self.client, Instant::now());
-        let regarding = object.object_ref(&());
-        tokio::spawn(async move {
+        async move {
             if let Err(error) = recorder.publish(&event, &regarding).await {
                 tracing::warn!(%error, reason = event.reason, "cannot publish an Event");
             }
-        });
+        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 mod pending_operations;
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use chandler_api::extensions::Extension;
-use chandler_hooks::{CERTIFICATE_LIFETIME, EXTENSION_CONFIG, Owner, Registration};
+use chandler_hooks::{
+    CERTIFICATE_LIFETIME, EXTENSION_CONFIG, Owner, Registration, UNREACHABLE_LIMIT, unregister,
+};
 pub use chandler_hooks::{Endpoint, FailurePolicy, HookHandler, HookResponse, HookServer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
@@ -16,6 +18,11 @@ use crate::StartupError;
 /// Label that the API server sets on each namespace.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
+/// How soon the deletion of an ExtensionConfig is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long a manager that stops tries to delete its ExtensionConfig.
+const STOPPING: Duration = Duration::from_secs(2);
+
 /// Options of the hook server.
 #[derive(Clone, Debug)]
 pub struct HookOptions {
@@ -23,16 +30,18 @@ pub struct HookOptions {
     pub address: SocketAddr,
     /// The endpoint at which Cluster API reaches the address.
     pub endpoint: Endpoint,
-    /// The failure policy of the hooks before an upgrade. All other hooks have the policy `Ignore`.
-    pub before_upgrade: FailurePolicy,
+    /// Whether that is the address of this manager's Pod, at which no other manager answers.
+    pub is_pod: bool,
+    /// The failure policy of the hooks before an upgrade or a deletion. All other hooks have the policy `Ignore`.
+    pub failure_policy: FailurePolicy,
     /// The ClusterRole of Chandler. It owns the ExtensionConfig, which is deleted together with it.
     pub role: String,
 }
 
-/// Serves hooks and registers them with Cluster API until the returned value is dropped.
+/// Serves hooks until the returned value is dropped, and registers them if Cluster API calls hooks.
 ///
 /// Must be called by the leader with filled caches, because no other process can answer. The ExtensionConfig stays when
-/// the manager stops, so that upgrades stay protected until the next manager updates it.
+/// the server stops: see [`on_stop`].
 pub async fn serve(
     client: Client,
     options: HookOptions,
@@ -40,7 +49,7 @@ pub async fn serve(
     watch_filter: Option<&str>,
     handler: Arc<dyn HookHandler>,
 ) -> Result<HookServer, StartupError> {
-    let HookOptions { address, endpoint, before_upgrade, role } = options;
+    let HookOptions { address, endpoint, is_pod: _, failure_policy, role } = options;
     let registration = Registration {
         name: extension_config_name(namespace, watch_filter),
         endpoint,
@@ -53,10 +62,55 @@ pub async fn serve(
     let options = chandler_hooks::Options {
         address,
         registration,
-        before_upgrade,
+        failure_policy,
         certificate_lifetime: CERTIFICATE_LIFETIME,
+        unreachable_limit: UNREACHABLE_LIMIT,
     };
     Ok(chandler_hooks::start(client, options, handler).await?)
+}
+
+impl HookOptions {
+    /// Returns whether the registration protects nothing once this manager has stopped: the address is gone, and Cluster API
+    /// proceeds if no manager answers.
+    fn ends_with_manager(&self) -> bool {
+        self.is_pod && self.failure_policy == FailurePolicy::Ignore
+    }
+}
+
+/// Deletes the ExtensionConfig if it protects nothing once this manager has stopped. Cluster API does not start while an
+/// ExtensionConfig exists that no manager answers.
+///
+/// Must be called by the leader, before another one can register its hooks.
+pub async fn on_stop(
+    client: Client,
+    options: Option<HookOptions>,
+    namespace: Option<String>,
+    watch_filter: Option<String>,
+) {
+    if !options.is_some_and(|options| options.ends_with_manager()) {
+        return;
+    }
+    let name = extension_config_name(namespace.as_deref(), watch_filter.as_deref());
+    match tokio::time::timeout(STOPPING, unregister(&client, &name)).await {
+        Ok(Ok(())) => tracing::info!(name, "the hooks are unregistered, because this manager stops"),
+        Ok(Err(error)) => tracing::warn!(%error, "the hooks stay registered although this manager stops"),
+        Err(_) => tracing::warn!(name, "the hooks stay registered: the API server does not answer in time"),
+    }
+}
+
+/// Deletes the ExtensionConfig of an earlier manager, because this leader serves no hooks: Cluster API does not start while an
+/// ExtensionConfig exists that no manager answers.
+pub async fn unregister_earlier(client: Client, namespace: Option<String>, watch_filter: Option<String>) {
+    let name = extension_config_name(namespace.as_deref(), watch_filter.as_deref());
+    while let Err(error) = unregister(&client, &name).await {
+        if error.is_forbidden() {
+            // Most likely no earlier manager had hooks either. `chandler doctor` reports an ExtensionConfig that is left.
+            tracing::info!(%error, "the ExtensionConfig of an earlier manager, if there is one, is left");
+            return;
+        }
+        tracing::warn!(%error, "cannot unregister the hooks of an earlier manager; retrying");
+        tokio::time::sleep(RETRY).await;
+    }
 }
 
 /// Returns the name of a manager's ExtensionConfig. Managers of different namespaces or watch filters have different
@@ -75,6 +129,26 @@ fn namespace_selector(namespace: Option<&str>) -> LabelSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registration_ends_with_its_manager_if_it_protects_nothing_without_it() {
+        let rows = [
+            (true, FailurePolicy::Ignore, true),
+            (true, FailurePolicy::Fail, false),
+            (false, FailurePolicy::Ignore, false),
+            (false, FailurePolicy::Fail, false),
+        ];
+        for (is_pod, failure_policy, expected) in rows {
+            let options = HookOptions {
+                address: ([127, 0, 0, 1], 9443).into(),
+                endpoint: Endpoint::url("https://127.0.0.1:9443").unwrap(),
+                is_pod,
+                failure_policy,
+                role: "chandler-system-manager".to_owned(),
+            };
+            assert_eq!(options.ends_with_manager(), expected, "{is_pod} {failure_policy:?}");
+        }
+    }
 
     #[test]
     fn managers_of_different_objects_have_different_extension_configs() {

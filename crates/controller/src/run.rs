@@ -37,6 +37,7 @@ use crate::{
     controllers::{Controllers, Handles},
     events::Events,
     extension::{ConfigMapKey, Platform},
+    hooks,
     leader::{LeaderThread, fence},
     metrics::{Metrics, Sources},
     operations::{Operations, drain_on_stop},
@@ -99,6 +100,8 @@ pub struct Options {
     pub election: Option<Election>,
     /// `None` means that no runtime hooks are served.
     pub hooks: Option<HookOptions>,
+    /// How long the deletion of a Cluster waits until the releases that own resources outside of it are uninstalled.
+    pub uninstall_timeout: Duration,
     /// `None` means that no webhooks are received.
     pub receiver: Option<ReceiverOptions>,
     /// Whether Clusters are handed over to Fleet.
@@ -129,6 +132,7 @@ pub struct Shared {
     pub parameters_interval: Duration,
     pub platform_version_from: Option<ConfigMapKey>,
     pub hooks: Option<HookOptions>,
+    pub uninstall_timeout: Duration,
     pub receiver: Option<ReceiverOptions>,
     pub fleet: bool,
 }
@@ -181,6 +185,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_silence,
         election,
         hooks,
+        uninstall_timeout,
         receiver,
         fleet,
         tunnel,
@@ -226,6 +231,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         parameters_interval,
         platform_version_from,
         hooks,
+        uninstall_timeout,
         receiver,
         fleet,
     };
@@ -239,12 +245,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
     let _demanding = demand_signatures(&shared, verify_policy).await;
     let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
-    let (metrics, operations) = (shared.metrics.clone(), shared.release_caches.operations.clone());
+    let (metrics, stopped) = (shared.metrics.clone(), shared.stopped(stop.clone(), drain_timeout));
     let work = async |tasks: &mut Tasks| {
         metrics.leads();
         Box::pin(controllers.run(tasks, shared, changes, ready)).await
     };
-    let stopped = drain_on_stop(&stop, &operations, drain_timeout);
     let Some(election) = election else {
         let mut tasks = Tasks::default();
         return tokio::select! {
@@ -256,6 +261,18 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
 }
 
 impl Shared {
+    /// Returns a future that waits until `stop` fires, drains the operations, and deletes the registration of the hooks if it has
+    /// to end with this manager. Must be polled by the leader only.
+    fn stopped(&self, stop: CancellationToken, drain_timeout: Duration) -> impl Future<Output = ()> + use<> {
+        let operations = self.release_caches.operations.clone();
+        let (namespace, filter) = (self.scope.namespace.clone(), self.watch_filter.clone());
+        let unregister = hooks::on_stop(self.client.clone(), self.hooks.clone(), namespace, filter);
+        async move {
+            drain_on_stop(&stop, &operations, drain_timeout).await;
+            unregister.await;
+        }
+    }
+
     /// Returns what the metrics are read from.
     fn metric_sources(
         &self,

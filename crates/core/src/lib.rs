@@ -4,6 +4,7 @@
 pub mod backoff;
 pub mod catalog;
 pub mod cluster_conditions;
+pub mod cluster_deletion;
 pub mod cluster_list;
 pub mod conditions;
 pub mod contract;

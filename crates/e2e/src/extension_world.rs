@@ -123,6 +123,11 @@ impl ExtensionWorld {
         .await
     }
 
+    /// Returns the notes of the Events with this reason.
+    pub async fn event_notes(&self, reason: &str) -> Vec<String> {
+        self.world.event_notes(reason).await
+    }
+
     /// Returns the Warning Events of the namespace.
     pub async fn warning_events(&self) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.world.client.clone(), &self.world.namespace);

@@ -21,7 +21,10 @@ use chandler_sandbox::{
     testing::{self, SharedSandbox},
 };
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Secret},
+    api::{
+        core::v1::{ConfigMap, Secret},
+        events::v1::Event,
+    },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
@@ -253,6 +256,13 @@ impl World {
             "{placement} on {cluster} is not {what}; last seen: {:#?}",
             last.map(|release| release.status)
         );
+    }
+
+    /// Returns the notes of the Events of the namespace with this reason.
+    pub async fn event_notes(&self, reason: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+        all.filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect()
     }
 
     /// Waits until the placement is deleted, and checks that its release objects are deleted too.

@@ -78,6 +78,11 @@ impl Certificates {
         }
     }
 
+    /// Returns whether a renewal has begun and is not complete.
+    pub fn is_renewing(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// Takes the next step of a renewal, if one is due. Must be called after the CA bundle is published and
     /// [`Certificates::until_next_rotation`] has elapsed.
     pub fn rotate(&mut self, now: Timestamp) -> Result<(), Error> {

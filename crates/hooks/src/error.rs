@@ -15,10 +15,34 @@ pub enum Error {
     ClusterClass(kube::Error),
     #[error("cannot read the owner of the ExtensionConfig; deploy/rbac.yaml contains the permission: {0}")]
     Owner(kube::Error),
-    #[error(
-        "cannot apply ExtensionConfig {name}; Cluster API must be running with the feature gate RuntimeSDK: {source}"
-    )]
+    #[error("cannot apply ExtensionConfig {name}: {source}")]
     Register { name: String, source: kube::Error },
+    #[error("Cluster API calls no runtime hooks: {0}")]
+    Disabled(Disabled),
     #[error("cannot delete ExtensionConfig {name}; Cluster API continues to call the hooks: {source}")]
     Unregister { name: String, source: kube::Error },
+}
+
+impl Error {
+    /// Returns whether the API server refuses a request for want of permissions.
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            Self::ClusterClass(source)
+            | Self::Owner(source)
+            | Self::Register { source, .. }
+            | Self::Unregister { source, .. } => {
+                matches!(source, kube::Error::Api(status) if status.is_forbidden())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Why Cluster API calls no runtime hooks at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disabled {
+    #[error("ExtensionConfigs are not served")]
+    NotServed,
+    #[error("its feature gate RuntimeSDK is disabled")]
+    FeatureGate,
 }

@@ -60,14 +60,14 @@ impl Hook {
         format!("/{API_VERSION}/{}/{}", self.name().to_lowercase(), self.handler())
     }
 
-    /// Returns the failure policy of the hook. Only the hooks that run before an upgrade can block it while Chandler is
-    /// unavailable.
-    pub(crate) fn failure_policy(self, before_upgrade: FailurePolicy) -> FailurePolicy {
+    /// Returns the failure policy of the hook. Only the hooks that run before an upgrade or a deletion can block it while
+    /// Chandler is unavailable.
+    pub(crate) fn failure_policy(self, before: FailurePolicy) -> FailurePolicy {
         match self {
-            Self::BeforeClusterUpgrade | Self::BeforeControlPlaneUpgrade => before_upgrade,
-            Self::AfterControlPlaneUpgrade | Self::AfterClusterUpgrade | Self::BeforeClusterDelete => {
-                FailurePolicy::Ignore
+            Self::BeforeClusterUpgrade | Self::BeforeControlPlaneUpgrade | Self::BeforeClusterDelete => {
+                before
             }
+            Self::AfterControlPlaneUpgrade | Self::AfterClusterUpgrade => FailurePolicy::Ignore,
         }
     }
 }

@@ -5,10 +5,12 @@
 //! with Cluster API. A [`HookHandler`] decides on the responses.
 
 mod certificates;
+mod discovery;
 mod endpoint;
 mod error;
 mod handler;
 mod hook;
+mod reachability;
 mod registrar;
 mod registration;
 mod request;
@@ -17,9 +19,11 @@ mod start;
 mod wire;
 
 pub use certificates::CERTIFICATE_LIFETIME;
+pub use discovery::{Discovery, discovery};
 pub use endpoint::Endpoint;
-pub use error::Error;
+pub use error::{Disabled, Error};
 pub use handler::{HookHandler, HookResponse};
 pub use hook::{FailurePolicy, Hook};
+pub use reachability::UNREACHABLE_LIMIT;
 pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};
 pub use start::{HookServer, Options, start};

@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Endpoint, Error};
+use crate::{Disabled, Endpoint, Error};
 
 /// Name of the ExtensionConfig of the only Chandler on a management cluster, and prefix of the names of several.
 pub const EXTENSION_CONFIG: &str = "chandler";
@@ -45,15 +45,16 @@ pub enum Owner {
 }
 
 impl Registration {
-    /// Applies the ExtensionConfig.
-    pub(crate) async fn apply(&self, client: &Client, ca_bundle: &str) -> Result<(), Error> {
+    /// Applies the ExtensionConfig, and returns it.
+    pub(crate) async fn apply(&self, client: &Client, ca_bundle: &str) -> Result<DynamicObject, Error> {
         let owner = self.owner(client).await?;
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
         let object = self.object(ca_bundle, owner.as_slice());
-        match extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await {
-            Ok(_) => Ok(()),
-            Err(source) => Err(Error::Register { name: self.name.clone(), source }),
-        }
+        let applied = extension_configs(client).patch(&self.name, &parameters, &Patch::Apply(object)).await;
+        applied.map_err(|source| match disabled(&source) {
+            Some(why) => Error::Disabled(why),
+            None => Error::Register { name: self.name.clone(), source },
+        })
     }
 
     /// Returns the first owner that exists. It is read on each apply: if an owner is recreated, its UID changes, and an outdated
@@ -125,6 +126,19 @@ pub(crate) async fn supports_control_plane_upgrade_hook(client: &Client) -> Resu
     }))
 }
 
+/// Returns why Cluster API calls no hooks, if that is why an ExtensionConfig could not be applied.
+///
+/// The CRD is installed with and without the feature gate. Without it, the webhook of Cluster API rejects every
+/// ExtensionConfig, and only its message says so.
+fn disabled(error: &kube::Error) -> Option<Disabled> {
+    let kube::Error::Api(status) = error else { return None };
+    if status.is_not_found() {
+        return Some(Disabled::NotServed);
+    }
+    (status.is_forbidden() && status.message.contains("RuntimeSDK feature flag"))
+        .then_some(Disabled::FeatureGate)
+}
+
 fn crds(client: &Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
 }
@@ -136,4 +150,27 @@ fn cluster_roles(client: &Client) -> Api<ClusterRole> {
 fn extension_configs(client: &Client) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, VERSION, KIND));
     Api::all_with(client.clone(), &resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_a_disabled_cluster_api_is_not_an_error() {
+        let denied = "admission webhook \"validation.extensionconfig.runtime.cluster.x-k8s.io\" denied the request: spec: \
+                      Forbidden: can be set only if the RuntimeSDK feature flag is enabled";
+        let rows = [
+            (404, "NotFound", "the server could not find the requested resource", Some(Disabled::NotServed)),
+            (403, "Forbidden", denied, Some(Disabled::FeatureGate)),
+            (403, "Forbidden", "extensionconfigs is forbidden: User \"a\" cannot patch resource", None),
+            (500, "InternalError", "failed calling webhook", None),
+        ];
+        for (code, reason, message, expected) in rows {
+            let status = Status::failure(message, reason).with_code(code);
+            assert_eq!(disabled(&kube::Error::Api(Box::new(status))), expected, "{message}");
+        }
+    }
 }

@@ -48,7 +48,7 @@ pub struct ServerState {
     pub handler: Arc<dyn HookHandler>,
     /// Whether Cluster API supports the hook `BeforeControlPlaneUpgrade`.
     pub control_plane_steps: Arc<AtomicBool>,
-    pub before_upgrade: FailurePolicy,
+    pub failure_policy: FailurePolicy,
 }
 
 pub fn tls(resolver: CertificateResolver) -> Result<TlsAcceptor, Error> {
@@ -105,7 +105,7 @@ fn router(state: &ServerState) -> Router {
     let discovery_state = state.clone();
     let discovery = move || {
         let steps = discovery_state.control_plane_steps.load(Ordering::Acquire);
-        let response = wire::discovery(steps, discovery_state.before_upgrade);
+        let response = wire::discovery(steps, discovery_state.failure_policy);
         async move { json(&response) }
     };
     Hook::ALL.into_iter().fold(Router::new().route(wire::DISCOVERY, post(discovery)), |router, hook| {

@@ -65,14 +65,14 @@ enum Status {
 
 /// Returns the handlers. Without `control_plane_steps`, the hook `BeforeControlPlaneUpgrade` is omitted: a Cluster API that
 /// does not support it would reject all handlers.
-pub fn discovery(control_plane_steps: bool, before_upgrade: FailurePolicy) -> DiscoveryResponse {
+pub fn discovery(control_plane_steps: bool, failure_policy: FailurePolicy) -> DiscoveryResponse {
     let hooks = Hook::ALL.into_iter();
     let served = hooks.filter(|hook| control_plane_steps || *hook != Hook::BeforeControlPlaneUpgrade);
     let handler = |hook: Hook| Handler {
         name: hook.handler(),
         request_hook: RequestHook { api_version: API_VERSION, hook: hook.name() },
         timeout_seconds: TIMEOUT_SECONDS,
-        failure_policy: hook.failure_policy(before_upgrade),
+        failure_policy: hook.failure_policy(failure_policy),
     };
     DiscoveryResponse {
         api_version: API_VERSION,

@@ -46,9 +46,15 @@
 {{- range .Values.sources.refuseAddresses }}
 - --refuse-source-address={{ . }}
 {{- end }}
+{{- /* With --reuse-values, a value that an earlier chart did not have is missing. */}}
+{{- with (.Values.clusterDeletion).timeoutSeconds }}
+- --cluster-deletion-timeout-seconds={{ int . }}
+{{- end }}
 {{- if .Values.hooks.enabled }}
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}
+{{- else }}
+- --hooks-endpoint=none
 {{- end }}
 {{- if .Values.receiver.enabled }}
 - --receiver-address=0.0.0.0:9292

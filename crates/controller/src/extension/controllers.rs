@@ -93,7 +93,7 @@ impl WatchedExtensions {
             platform.read(&shared.client, from).await;
         }
         let resolver = Arc::new(resolver(shared, instances, caches, &platform, &registry));
-        let serving = serve_hooks(shared, &resolver, caches).await?;
+        let serving = serve_hooks(tasks, shared, &resolver, caches).await?;
         let cluster_context = Arc::new(ClusterContext {
             client: shared.client.clone(),
             resolver: resolver.clone(),
@@ -232,13 +232,19 @@ fn changing(shared: &Shared) -> BusyAddons {
     })
 }
 
-/// Serves hooks, if they are wanted, until what it returns is dropped.
+/// Serves hooks, if they are enabled, until the returned value is dropped. If they are disabled, deletes the registration of an
+/// earlier manager.
 async fn serve_hooks(
+    tasks: &mut Tasks,
     shared: &Shared,
     resolver: &Arc<Resolver>,
     caches: &ManagementCaches,
 ) -> Result<Option<HookServer>, StartupError> {
-    let Some(options) = shared.hooks.clone() else { return Ok(None) };
+    let Some(options) = shared.hooks.clone() else {
+        let (namespace, filter) = (shared.scope.namespace.clone(), shared.watch_filter.clone());
+        tasks.spawn(hooks::unregister_earlier(shared.client.clone(), namespace, filter));
+        return Ok(None);
+    };
     let answers: Arc<dyn HookHandler> = Arc::new(ExtensionHooks {
         pending_operations: PendingOperations(changing(shared)),
         resolver: resolver.clone(),

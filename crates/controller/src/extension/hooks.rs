@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use chandler_api::extensions::{AddonRelease, UpgradeMoment};
 use chandler_core::{
+    cluster_deletion::waiting_text,
     identity::ClusterKey,
     placement::{KubernetesFollower, UpgradeAnswer, after_control_plane, before_upgrade},
     release::ReleaseKind as _,
@@ -60,15 +61,11 @@ impl HookHandler for ExtensionHooks {
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
         let facts = self.clusters.facts(cluster);
         let removed_first = self.all_kinds.removed_first(cluster).into_iter();
-        let uninstalled_first: Vec<_> = removed_first.map(|release| release.addon).collect();
-        if uninstalled_first.is_empty() || facts.is_deleting() && !facts.waits_for_removals(Timestamp::now())
-        {
+        let pending: Vec<_> = removed_first.map(|release| release.pending).collect();
+        if pending.is_empty() || facts.is_deleting() && !facts.waits_for_uninstalls(Timestamp::now()) {
             return HookResponse::Proceed;
         }
-        wait(format!(
-            "uninstalling {} first, because of its resources outside of the cluster",
-            uninstalled_first.join(", ")
-        ))
+        wait(waiting_text(&pending, facts.uninstall_deadline))
     }
 }
 

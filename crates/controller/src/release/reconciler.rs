@@ -255,7 +255,7 @@ where
             collision: &collision,
             unmet: &unmet,
             needed_by: &needed_by,
-            remove_with_cluster: view.facts.waits_for_removals(self.now) && desired.remove_with_cluster,
+            remove_with_cluster: view.facts.waits_for_uninstalls(self.now) && desired.remove_with_cluster,
             orphan: placement.orphans(&*self.object),
             installed_before: self.installed_before(desired.strategy, view.facts.uid.as_deref()),
             inventory: match &view.inventory {

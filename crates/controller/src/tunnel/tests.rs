@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chandler_api::tunnel::{ClusterTunnel, TUNNEL_LABEL};
-use chandler_core::conditions;
+use chandler_core::{cluster_deletion::DEFAULT_UNINSTALL_TIMEOUT, conditions};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{
@@ -59,7 +59,7 @@ impl World {
             metrics: Metrics::new(),
             watch_filter: None,
             store: tunnels.as_reader(),
-            clusters: Clusters::new(clusters.as_reader()),
+            clusters: Clusters::new(clusters.as_reader(), DEFAULT_UNINSTALL_TIMEOUT),
             keys: KeysSource::new(client.clone(), &options),
             leases: HubLeases::new(client.clone(), "system".to_owned()),
             management_ca: ManagementCa::new(client.clone(), "system".to_owned()),
@@ -245,7 +245,7 @@ async fn keys_are_created_once_and_never_overwritten() {
         context.keys = KeysSource::new(client.clone(), &context.options);
         context.client = client;
         context.store = world.tunnels.as_reader();
-        context.clusters = Clusters::new(world.clusters.as_reader());
+        context.clusters = Clusters::new(world.clusters.as_reader(), DEFAULT_UNINSTALL_TIMEOUT);
         again.context
     };
     assert_eq!(world.settle().await, Vec::<String>::new(), "another manager finds everything up to date");

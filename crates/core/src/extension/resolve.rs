@@ -529,6 +529,38 @@ mod tests {
         assert!(plans[0].1.blocks());
     }
 
+    /// The version for 1.35 is older than that for 1.34. After the upgrade, the newer one is not chosen again.
+    #[test]
+    fn an_extension_moves_back_if_only_an_older_version_supports_the_new_kubernetes_version() {
+        let versions_of = json!({"cloud": {"versions": [
+            listed("1.9.0", ">=1.35", &[]), listed("2.0.0", "<1.35", &[]),
+        ]}});
+        let (before, after) = (UpgradeMoment::BeforeControlPlane, UpgradeMoment::AfterControlPlane);
+        let rows = [
+            ("1.34.0", None, "2.0.0", "cloud 2.0.0 is running and compatible"),
+            ("1.34.0", Some(before), "2.0.0", "cloud 2.0.0 moves to the older version 1.9.0"),
+            ("1.35.0", Some(after), "1.9.0", "cloud 2.0.0 moves to the older version 1.9.0"),
+            ("1.35.0", None, "1.9.0", "cloud 1.9.0 is running and compatible"),
+        ];
+        let mut running = "2.0.0";
+        for (current, reached, expected, message) in rows {
+            let mut input = input(&versions_of, &["cloud"], &[("cloud", running)]);
+            let (from, to) = (version("1.34.0"), version("1.35.0"));
+            let upgrade = reached.map(|reached| Upgrade { from, to, reached });
+            input.kubernetes = Kubernetes { current: version(current), upgrade };
+            let resolved = resolve(&input);
+            assert_eq!(versions(&resolved), [("cloud", expected)], "{current} {reached:?}");
+            let found = &resolved.chosen["cloud"].message;
+            assert!(found.starts_with(message), "{current} {reached:?}: {found}");
+            running = expected;
+        }
+        // Without hooks, the Kubernetes version may change at once.
+        let mut at_once = input(&versions_of, &["cloud"], &[("cloud", "2.0.0")]);
+        at_once.kubernetes.current = version("1.35.0");
+        let message = resolve(&at_once).chosen["cloud"].message.clone();
+        assert!(message.starts_with("cloud moves from 2.0.0 to the older version 1.9.0: "), "{message}");
+    }
+
     #[test]
     fn a_lock_step_extension_moves_with_every_step() {
         let each: Vec<_> =

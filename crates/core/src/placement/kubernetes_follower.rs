@@ -12,7 +12,7 @@ use crate::{
     extension::next_step,
     inventory::ReleaseStatus,
     release::{ReleaseKind, Strategy},
-    resolution::moment_text,
+    resolution::{VersionName, moment_text},
     version::choose,
 };
 
@@ -133,6 +133,8 @@ impl KubernetesFollower {
         match self.outcome(from, to) {
             FollowerOutcome::Moves { to, when } => {
                 let old = versions.at(from).ok();
+                let (before, after) = (old.and_then(exact), exact(to));
+                let to = after.map_or_else(|| to.to_owned(), |after| after.as_target(before.as_ref()));
                 Some(format!("{} moves to {to} {}", self.with_version(old), moment_text(when)))
             }
             FollowerOutcome::Kept(kept) => {
@@ -159,6 +161,12 @@ impl KubernetesFollower {
         let is_done = self.deployed && self.requested.as_deref() == Some(version);
         (!is_done).then(|| format!("{} to {version}", self.name))
     }
+}
+
+/// Returns a version of three numbers. Fewer are a range, as in Helm, and ranges have no order.
+fn exact(text: &str) -> Option<VersionName> {
+    let numbers = text.split(['-', '+']).next()?;
+    VersionName::parse(text).filter(|_| numbers.split('.').count() == 3)
 }
 
 /// Returns why the release object of a placement gets no other version, or why its release is not upgraded to it.
@@ -398,5 +406,18 @@ mod tests {
         let expected = "cni 1.2.x moves to 1.3.x after the control plane";
         assert_eq!(follower.moves(&minor(34), &minor(35)).as_deref(), Some(expected));
         assert_eq!(follower.moves(&minor(33), &minor(34)), None, "the version stays the same");
+    }
+
+    #[test]
+    fn moves_to_older_versions_are_described_as_such() {
+        let versions = r#"{"1.34": "2.0.0", "1.35": "1.9.0", "1.36": "1.9.x", "1.37": "1.8", "1.38": "1.7.0", "1.39": "v1.6.0"}"#;
+        let annotations = [("chandler.dev/kubernetes-versions", versions)];
+        let follower = follower(&placement("AfterControlPlane", "Continuous", &annotations), None);
+        let moves = |from, to| follower.moves(&minor(from), &minor(to)).unwrap();
+        assert_eq!(moves(34, 35), "cni 2.0.0 moves to the older version 1.9.0 after the control plane");
+        assert_eq!(moves(35, 36), "cni 1.9.0 moves to 1.9.x after the control plane");
+        assert_eq!(moves(36, 37), "cni 1.9.x moves to 1.8 after the control plane", "ranges have no order");
+        assert_eq!(moves(37, 38), "cni 1.8 moves to 1.7.0 after the control plane", "a range has no order");
+        assert_eq!(moves(38, 39), "cni 1.7.0 moves to the older version v1.6.0 after the control plane");
     }
 }

@@ -67,7 +67,8 @@ impl fmt::Display for Choice {
             ChoiceReason::Best => write!(f, "{extension} {version} is the newest compatible version"),
             ChoiceReason::Moves { because } => {
                 let from = running.as_ref().map_or("nothing".to_owned(), ToString::to_string);
-                write!(f, "{extension} moves from {from} to {version}: {because}")
+                let to = version.as_target(running.as_ref());
+                write!(f, "{extension} moves from {from} to {to}: {because}")
             }
         }
     }

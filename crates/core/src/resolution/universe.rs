@@ -56,6 +56,18 @@ impl VersionName {
     pub fn parse(text: &str) -> Option<Self> {
         Some(Self { version: parse_version(text)?, text: text.to_owned() })
     }
+
+    /// Returns whether this version is older than another one.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.version.cmp_precedence(&other.version).is_lt()
+    }
+
+    /// Returns the text for a move from `running` to this version. It says so if this version is the older one, because a move
+    /// is not expected to go back.
+    pub(crate) fn as_target(&self, running: Option<&Self>) -> String {
+        let is_older = running.is_some_and(|running| self.is_older_than(running));
+        if is_older { format!("the older version {self}") } else { self.to_string() }
+    }
 }
 
 impl std::fmt::Display for VersionName {

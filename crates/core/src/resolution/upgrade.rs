@@ -3,7 +3,8 @@
 //! A running version that is compatible with the new Kubernetes version stays. Otherwise the extension moves to a
 //! version that is compatible with both, before the control plane is upgraded. If there is none, it moves to a version
 //! that is compatible with the new Kubernetes version only, at the moment that its Extension names. An extension moves
-//! neither before its dependencies nor before extensions that need its running version.
+//! neither before its dependencies nor before extensions that need its running version. It moves to an older version if no
+//! newer one is compatible.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -64,15 +65,15 @@ pub fn moment_text(moment: UpgradeMoment) -> &'static str {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { extension, running, outcome } = self;
-        let running = running.as_ref().map(|running| format!(" {running}")).unwrap_or_default();
+        let Self { extension, running: before, outcome } = self;
+        let running = before.as_ref().map(|running| format!(" {running}")).unwrap_or_default();
         match outcome {
             UpgradeOutcome::Stays => write!(f, "{extension}{running} stays"),
             UpgradeOutcome::StaysIncompatible { because } => {
                 write!(f, "{extension}{running} stays although it is incompatible: {because}")
             }
             UpgradeOutcome::Moves { to, when, because } => {
-                let when = moment_text(*when);
+                let (to, when) = (to.as_target(before.as_ref()), moment_text(*when));
                 write!(f, "{extension}{running} moves to {to} {when}: {because}")
             }
             UpgradeOutcome::Blocks { because } => write!(f, "{extension}{running} blocks: {because}"),

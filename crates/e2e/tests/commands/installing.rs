@@ -135,11 +135,9 @@ async fn the_clusterctl_components_equal_the_chart_except_for_variables() {
         }
         assert!(content(object) == content(&manifest[key]), "{key:?}");
     }
-    let with_hooks_off: Vec<String> =
-        ["--hooks-endpoint=none", "--hooks-failure-policy=fail"].map(str::to_owned).into();
     let as_chart = arguments(&read_dist("chandler.yaml").await);
     let from_variables = arguments(&with_defaults(&read_dist("addon-components.yaml").await).0);
-    assert_eq!(from_variables, [as_chart, with_hooks_off].concat());
+    assert_eq!(from_variables, as_chart);
     let mut pods =
         [deployment(&components), deployment(&manifest)].map(|d| d["spec"]["template"]["spec"].clone());
     for pod in &mut pods {
@@ -155,7 +153,7 @@ async fn the_manager_accepts_every_argument_of_the_manifests() {
         with_defaults(&read_dist("addon-components.yaml").await).0,
         read_dist("chandler.yaml").await,
         render_with_every_value().await,
-        render(None, &["--set", "hooks.enabled=true"]).await.unwrap(),
+        render(None, &["--set", "hooks.enabled=false"]).await.unwrap(),
     ];
     for manifest in manifests {
         let arguments = arguments(&manifest).join(" ").replace("$(POD_NAMESPACE)", "chandler-system");
@@ -230,7 +228,8 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "--store-limit=4096",
         "sizeLimit: 6144Mi",
         "--hooks-endpoint=fleet/hooks:8443",
-        "--hooks-failure-policy=ignore",
+        "--hooks-failure-policy=fail",
+        "--cluster-deletion-timeout-seconds=900",
         "name: chandler-system-kubernetes-upgrades",
         "- planes.example",
         "--receiver-address=0.0.0.0:9292",
@@ -293,7 +292,16 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
 }
 
 #[tokio::test]
-async fn the_values_schema_rejects_invalid_values() {
+async fn values_that_an_earlier_chart_did_not_have_may_be_missing() {
+    // So they are with --reuse-values.
+    let earlier = arguments(&render(None, &["--set", "clusterDeletion=null"]).await.unwrap());
+    assert!(!earlier.iter().any(|argument| argument.starts_with("--cluster-deletion")), "{earlier:?}");
+}
+
+#[tokio::test]
+async fn the_values_schema_accepts_valid_and_rejects_invalid_values() {
+    let automatic = arguments(&render(None, &["--set", "hooks.endpoint=auto"]).await.unwrap());
+    assert!(automatic.contains(&"--hooks-endpoint=auto".to_owned()), "{automatic:?}");
     for (invalid, path) in [
         ("logFormat=xml", "/logFormat"),
         ("concurrency=0", "/concurrency"),
@@ -303,6 +311,7 @@ async fn the_values_schema_rejects_invalid_values() {
         ("topologySpreadConstraints[0].maxSkew=1", "/topologySpreadConstraints/0"),
         ("hooks.failurePolicy=maybe", "/hooks/failurePolicy"),
         ("hooks.endpoint=http://plain", "/hooks/endpoint"),
+        ("clusterDeletion.timeoutSeconds=0", "/clusterDeletion/timeoutSeconds"),
         ("upgradePolicy.controlPlaneGroups={Not A Group}", "/upgradePolicy/controlPlaneGroups/0"),
         ("image.digest=abc", "/image/digest"),
         ("platform.version=1.0,platform.versionFrom=a/b:c", "/platform"),

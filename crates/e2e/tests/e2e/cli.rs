@@ -225,6 +225,7 @@ async fn doctor(world: &World) {
     };
     let ok = ["kubernetes", "kinds", "rights", "cluster-api", "caaph", "leader"];
     assert_eq!(findings("Ok"), ok, "{report:#}");
+    assert!(findings("Warning").contains(&"hooks".to_owned()), "hooks are off: {report:#}");
     assert_eq!((findings("Problem"), &report["problems"]), (vec!["releases".to_owned()], &json!(1)));
     let text = String::from_utf8(run(world, &["doctor"]).stdout).unwrap();
     assert!(

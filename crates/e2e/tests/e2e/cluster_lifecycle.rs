@@ -1,139 +1,96 @@
 //! Extensions during the lifecycle of a cluster with a topology: creation, Kubernetes upgrade, and deletion.
 
-use std::{sync::Mutex, time::Duration};
+use std::time::Duration;
 
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
-    extension_world::{ExtensionWorld, is_ready},
-    wait::{eventually, eventually_within},
+    extension_world::ExtensionWorld,
+    wait::{eventually, eventually_within, until},
+    world::World,
 };
 use chandler_sandbox::{assets::KubernetesVersion, testing};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-};
+use jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
 use crate::{
     health::set_schedulable,
     hooks::{Hooks, condition},
+    upgrade_snapshots::{Addons, Snapshot, apply_chart, apply_cluster, default_on, record, snapshot},
 };
 
 const UPGRADE_LIMIT: Duration = Duration::from_mins(4);
 
-/// The versions at one point in time during an upgrade.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Snapshot {
-    control_plane: String,
-    workers: Vec<String>,
-    /// The name and version of each extension, and whether it is ready.
-    extensions: Vec<(String, String, bool)>,
-}
+const ADDONS: Addons =
+    Addons { last: &["app"], extensions: &["cloud", "legacy", "agent", "net"], charts: &["cpi"] };
 
-impl Snapshot {
-    fn version(&self, name: &str) -> &str {
-        self.extensions.iter().find(|(known, ..)| known == name).map_or("", |(_, version, _)| version)
-    }
+/// The version of each add-on before and after the upgrade of `alpha`. That of `legacy` for the new Kubernetes version is the
+/// older one.
+const MOVES: [(&str, &str, &str); 6] = [
+    ("net", "1.0.0", "1.1.0"),
+    ("agent", "1.0.0", "1.1.0"),
+    ("cloud", "1.0.0", "1.1.0"),
+    ("legacy", "2.0.0", "1.1.0"),
+    ("cpi", "1.0.0", "1.1.0"),
+    ("app", "1.0.0", "2.0.0"),
+];
 
-    fn is_ready(&self, name: &str, version: &str) -> bool {
-        self.extensions.iter().any(|(known, at, ready)| known == name && at == version && *ready)
-    }
-}
-
-async fn versions(test: &ExtensionWorld, kind: &str, group: &str, path: &str) -> Vec<String> {
-    let version = if group == "cluster.x-k8s.io" { "v1beta2" } else { "v1alpha1" };
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(test.world.client.clone(), &test.world.namespace, &resource);
-    let of_alpha = ListParams::default().labels("cluster.x-k8s.io/cluster-name=alpha");
-    let all = api.list(&of_alpha).await.unwrap();
-    let version = |object: &DynamicObject| Some(object.data.pointer(path)?.as_str()?.to_owned());
-    all.items.iter().filter_map(version).collect()
-}
-
-/// Reads the parts in the reverse order of their upgrade: when a part is read, everything that a previously read part
-/// waited for has been upgraded.
-async fn snapshot(test: &ExtensionWorld) -> Snapshot {
-    let mut extensions = vec![extension(test, "app").await];
-    let workers = versions(test, "Machine", "cluster.x-k8s.io", "/spec/version").await;
-    extensions.extend([
-        extension(test, "cloud").await,
-        chart(test, "cpi").await,
-        extension(test, "net").await,
+/// Applies the add-ons of `alpha`, each of which moves at another time. `net` has no version for the new Kubernetes version yet.
+async fn apply_addons(test: &ExtensionWorld, net: &Value) {
+    test.apply_extension("net", json!([net]), default_on("alpha", "AfterControlPlane")).await;
+    let per_minor = json!([
+        {"version": "1.0.0", "kubernetes": "~1.34.0"}, {"version": "1.1.0", "kubernetes": "~1.35.0"},
     ]);
-    let control_planes =
-        versions(test, "SandboxControlPlane", "controlplane.cluster.x-k8s.io", "/status/version").await;
-    let [control_plane] = control_planes.as_slice() else { panic!("{control_planes:?}") };
-    Snapshot { control_plane: control_plane.clone(), workers, extensions }
+    test.apply_extension("agent", per_minor.clone(), default_on("alpha", "BeforeControlPlane")).await;
+    test.apply_extension("cloud", per_minor, default_on("alpha", "AfterControlPlane")).await;
+    let legacy = json!([
+        {"version": "1.1.0", "kubernetes": ">=1.35"}, {"version": "2.0.0", "kubernetes": "<1.35"},
+    ]);
+    test.apply_extension("legacy", legacy, default_on("alpha", "AfterControlPlane")).await;
+    let app = json!([
+        {"version": "1.0.0", "kubernetes": "<1.35", "dependencies": [{"extension": "net"}]},
+        {"version": "2.0.0", "kubernetes": ">=1.35", "dependencies": [{"extension": "net"}]},
+    ]);
+    test.apply_extension("app", app, default_on("alpha", "AfterCluster")).await;
+    apply_chart(test, "cpi", &json!({"1.34": "1.0.0", "1.35": "1.1.0"})).await;
 }
 
-/// Returns the name and version of an extension of the cluster, and whether it is ready.
-async fn extension(test: &ExtensionWorld, name: &str) -> (String, String, bool) {
-    let release = test.release(name, "alpha").await.unwrap();
-    let ready = is_ready(&release);
-    (name.to_owned(), release.spec.version.unwrap(), ready)
-}
-
-/// Returns the name and version of a HelmChartProxy's release, and whether it is ready.
-async fn chart(test: &ExtensionWorld, name: &str) -> (String, String, bool) {
-    let release = test.world.release(name, "alpha").await.unwrap();
-    let current = release.status.filter(|s| s.observed_generation == release.metadata.generation);
-    let ready = current.is_some_and(|status| {
-        status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    });
-    (name.to_owned(), release.spec.version, ready)
-}
-
-/// Applies a HelmChartProxy with a version for each Kubernetes version.
-async fn apply_chart(test: &ExtensionWorld, name: &str) {
-    let annotations = json!({
-        "chandler.dev/kubernetes-versions": r#"{"1.34": "1.0.0", "1.35": "1.1.0"}"#,
-        "chandler.dev/kubernetes-upgrade": "AfterControlPlane",
-    });
-    let fields = json!({"version": "", "clusterSelector": {"matchLabels": {"fleet": "alpha"}}});
-    test.world.apply_annotated_placement(name, "hello", annotations, fields).await;
-}
-
-/// Records distinct snapshots until the upgrade is complete.
-async fn record_upgrade(test: &ExtensionWorld) -> Vec<Snapshot> {
-    let snapshots = Mutex::new(Vec::new());
-    eventually_within(UPGRADE_LIMIT, "the upgrade is complete", || async {
-        let now = snapshot(test).await;
-        let mut snapshots = snapshots.lock().unwrap();
-        if snapshots.last() != Some(&now) {
-            snapshots.push(now.clone());
+/// Asserts that each add-on moved at its time: `net` and `agent` before the control plane, `cloud`, `legacy` and `cpi` between
+/// control plane and workers, and `app` after the last MachineDeployment.
+fn assert_order(snapshots: &[Snapshot]) {
+    let (old, new) = ("v1.34.4", "v1.35.4");
+    for name in ["net", "agent"] {
+        assert!(
+            snapshots.iter().any(|now| now.control_plane == old && now.is_ready(name, "1.1.0")),
+            "{name} is ready before the control plane is upgraded: {snapshots:#?}"
+        );
+    }
+    for name in ["cloud", "legacy", "cpi"] {
+        assert!(
+            snapshots.iter().any(|now| now.is_ready(name, "1.1.0") && now.workers_are_at(old)),
+            "{name} is ready before the workers are upgraded: {snapshots:#?}"
+        );
+    }
+    for now in snapshots {
+        for name in ["net", "agent"] {
+            let is_early = now.control_plane == old || now.version(name) == "1.1.0";
+            assert!(is_early, "{name} is upgraded before the control plane: {snapshots:#?}");
         }
-        let all = [("net", "1.1.0"), ("cloud", "1.1.0"), ("cpi", "1.1.0"), ("app", "2.0.0")];
-        let upgraded = all.iter().all(|(name, version)| now.is_ready(name, version));
-        (upgraded && now.workers == ["v1.35.4"]).then_some(())
-    })
-    .await;
-    snapshots.into_inner().unwrap()
-}
-
-async fn apply_cluster(test: &ExtensionWorld, name: &str, fields: Value) {
-    let mut topology = json!({
-        "classRef": {"name": "sandbox", "namespace": "default"}, "version": "v1.34.4",
-        "variables": [{"name": "nodes", "value": 1}],
-    });
-    topology.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    test.world
-        .apply(&json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": name, "namespace": test.world.namespace, "labels": {"fleet": name}},
-            "spec": {
-                "clusterNetwork": {"services": {"cidrBlocks": ["10.0.0.0/16"]}},
-                "availabilityGates": [{"conditionType": "AddonsReady"}], "topology": topology,
-            },
-        }))
-        .await;
-}
-
-fn default_on(cluster: &str, when: &str) -> Value {
-    let selector = json!({"matchLabels": {"fleet": cluster}});
-    json!({
-        "install": {"default": selector, "namespace": "default"}, "kubernetesUpgrade": {"when": when},
-    })
+        for name in ["cloud", "legacy", "cpi"] {
+            let has_moved = now.version(name) == "1.1.0";
+            assert!(
+                !has_moved || now.control_plane == new,
+                "{name} moves after the control plane: {snapshots:#?}"
+            );
+            assert!(has_moved || !now.has_worker_at(new), "{name} moves before the workers: {snapshots:#?}");
+        }
+        if now.version("app") == "2.0.0" {
+            assert!(
+                now.control_plane == new && !now.has_worker_at(old),
+                "app moves after the cluster: {snapshots:#?}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
@@ -144,27 +101,15 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
     let manager = hooks.start_manager();
     hooks.wait_discovered(&Value::Null).await;
     let net = json!({"version": "1.0.0", "kubernetes": "<1.35"});
-    test.apply_extension("net", json!([net]), default_on("alpha", "AfterControlPlane")).await;
-    let per_minor = json!([
-        {"version": "1.0.0", "kubernetes": "~1.34.0"}, {"version": "1.1.0", "kubernetes": "~1.35.0"},
-    ]);
-    test.apply_extension("cloud", per_minor, default_on("alpha", "AfterControlPlane")).await;
-    let app = json!([
-        {"version": "1.0.0", "kubernetes": "<1.35", "dependencies": [{"extension": "net"}]},
-        {"version": "2.0.0", "kubernetes": ">=1.35", "dependencies": [{"extension": "net"}]},
-    ]);
-    test.apply_extension("app", app, default_on("alpha", "AfterCluster")).await;
-    apply_chart(&test, "cpi").await;
-
-    let workers = json!({"machineDeployments": [{"class": "workers", "name": "md", "replicas": 1}]});
+    apply_addons(&test, &net).await;
+    let worker = |name: &str| json!({"class": "workers", "name": name, "replicas": 1});
+    let workers = json!({"machineDeployments": [worker("first"), worker("second")]});
     apply_cluster(&test, "alpha", json!({"workers": workers})).await;
     let alpha = test.world.sandbox.wait_cluster(&test.world.namespace, "alpha").await.unwrap();
-    for name in ["net", "cloud", "app"] {
-        let release = test.release(name, "alpha").await.unwrap();
-        assert!(is_ready(&release), "Available only with {name}");
-        assert_eq!(release.spec.version.as_deref(), Some("1.0.0"));
+    let first = snapshot(&test, ADDONS).await;
+    for (name, version, _) in MOVES {
+        assert!(first.is_ready(name, version), "Available only with {name} {version}: {first:#?}");
     }
-    assert_eq!(chart(&test, "cpi").await, ("cpi".to_owned(), "1.0.0".to_owned(), true));
 
     // The next Kubernetes version is blocked by net until net has a version that supports it.
     let blocked = test.wait_cluster_condition("alpha", "AddonsUpgradable", "False").await;
@@ -174,63 +119,36 @@ async fn a_kubernetes_upgrade_upgrades_each_extension_at_its_configured_time() {
     let plan = test.wait_cluster_condition("alpha", "AddonsUpgradable", "True").await;
     for expected in [
         "net 1.0.0 moves to 1.1.0 before the control plane",
+        "agent 1.0.0 moves to 1.1.0 before the control plane",
         "cloud 1.0.0 moves to 1.1.0 after the control plane",
+        "legacy 2.0.0 moves to the older version 1.1.0 after the control plane: 2.0.0 needs Kubernetes <1.35",
         "app 1.0.0 moves to 2.0.0 after the cluster",
         "cpi 1.0.0 moves to 1.1.0 after the control plane",
     ] {
         assert!(plan.contains(expected), "{plan}");
     }
-    assert_eq!(snapshot(&test).await.version("net"), "1.0.0", "nothing is upgraded before it is needed");
+    let now = snapshot(&test, ADDONS).await;
+    assert_eq!(now.version("net"), "1.0.0", "nothing is upgraded before it is needed");
 
     hooks.patch_cluster("alpha", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
-    let snapshots = record_upgrade(&test).await;
-    let (old, new) = ("v1.34.4", "v1.35.4");
-    assert!(
-        snapshots.iter().any(|now| now.control_plane == old && now.is_ready("net", "1.1.0")),
-        "net is ready before the control plane is upgraded: {snapshots:#?}"
-    );
-    for name in ["cloud", "cpi"] {
-        assert!(
-            snapshots.iter().any(|now| now.is_ready(name, "1.1.0") && now.workers == [old]),
-            "{name} is ready before the workers are upgraded: {snapshots:#?}"
-        );
-    }
-    for now in &snapshots {
-        if now.control_plane == new {
-            assert_eq!(
-                now.version("net"),
-                "1.1.0",
-                "net is upgraded before the control plane: {snapshots:#?}"
-            );
-        }
-        for name in ["cloud", "cpi"] {
-            if now.version(name) == "1.1.0" {
-                assert_eq!(
-                    now.control_plane, new,
-                    "{name} is upgraded after the control plane: {snapshots:#?}"
-                );
-            }
-            if now.workers.iter().any(|version| version == new) {
-                assert_eq!(
-                    now.version(name),
-                    "1.1.0",
-                    "{name} is upgraded before the workers: {snapshots:#?}"
-                );
-            }
-        }
-        if now.version("app") == "2.0.0" {
-            assert!(
-                now.control_plane == new && !now.workers.iter().any(|version| version == old),
-                "{snapshots:#?}"
-            );
-        }
-    }
+    let snapshots = record(&test, ADDONS, UPGRADE_LIMIT, |now| {
+        MOVES.iter().all(|(name, _, version)| now.is_ready(name, version)) && now.workers_are_at("v1.35.4")
+    })
+    .await;
+    assert_order(&snapshots);
     test.wait_cluster_condition("alpha", "AddonsReady", "True").await;
-    for name in ["net", "cloud", "cpi", "app"] {
+    for (name, ..) in MOVES {
         let revisions = [(1, "superseded".to_owned()), (2, "deployed".to_owned())];
         assert_eq!(test.world.history(&alpha, name), revisions, "{name}");
     }
-    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (4, 0));
+    until("an Event says that legacy has an older version", async || {
+        let notes = test.event_notes("Downgraded").await;
+        notes.iter().any(|note| {
+            note.contains("default/legacy of hello 1.1.0") && note.contains("newer version 2.0.0")
+        })
+    })
+    .await;
+    assert_eq!((manager.ended(OperationKind::INSTALL), manager.started(OperationKind::REMOVE)), (6, 0));
 }
 
 #[tokio::test]
@@ -328,7 +246,7 @@ async fn extensions_with_external_resources_are_uninstalled_before_their_cluster
         test.wait_ready(name, "alpha", "1.0.0").await;
     }
     drop(alpha);
-    hooks.clusters().delete("alpha", &kube::api::DeleteParams::default()).await.unwrap();
+    hooks.clusters().delete("alpha", &DeleteParams::default()).await.unwrap();
     eventually_within(UPGRADE_LIMIT, "the Cluster is deleted", || async {
         hooks.clusters().get_opt("alpha").await.unwrap().is_none().then_some(())
     })
@@ -347,4 +265,72 @@ async fn extensions_with_external_resources_are_uninstalled_before_their_cluster
         test.releases().list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
     })
     .await;
+}
+
+/// Returns when a manager has logged that it lets the deletion of a Cluster proceed.
+fn proceeded_at(logs: &str, cluster: &str) -> Option<Timestamp> {
+    let mut lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let line = lines.find(|line| {
+        line["message"].as_str().is_some_and(|message| message.starts_with("hook response: proceed"))
+            && line["hook"] == "BeforeClusterDelete"
+            && line["cluster"] == cluster
+    })?;
+    line["timestamp"].as_str()?.parse().ok()
+}
+
+/// Suspended releases are not uninstalled, so that deletions have to wait for them.
+#[tokio::test]
+async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets_it_proceed() {
+    const DEADLINE: Duration = Duration::from_secs(25);
+    let world = World::new("deletion-deadline").await;
+    let hooks = Hooks::new(&world);
+    let seconds = DEADLINE.as_secs().to_string();
+    let manager = hooks.start_manager_with(&["--cluster-deletion-timeout-seconds", &seconds]);
+    hooks.wait_discovered(&Value::Null).await;
+    let planes = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    world.apply_policy("external", json!({"onClusterDelete": "Uninstall"})).await;
+    world.apply_placement_with_policy("external", "hello", "external", json!({})).await;
+    for cluster in ["alpha", "bravo"] {
+        world.wait_ready("external", cluster, 1).await;
+    }
+    world.apply_policy("external", json!({"onClusterDelete": "Uninstall", "suspend": true})).await;
+    manager.wait_idle().await;
+    drop(planes);
+
+    for cluster in ["bravo", "alpha"] {
+        hooks.clusters().delete(cluster, &DeleteParams::default()).await.unwrap();
+    }
+    let bravo = hooks.clusters().get("bravo").await.unwrap();
+    let deadline = bravo.metadata.deletion_timestamp.unwrap().0 + DEADLINE;
+    let waiting = deadline.strftime("BeforeClusterDelete: waiting until %H:%M:%SZ for external").to_string();
+    hooks.wait_topology_message("bravo", &waiting).await;
+    for text in [
+        "external to be uninstalled (Suspended)",
+        "to delete anyway, set annotation chandler.dev/proceed: BeforeClusterDelete",
+    ] {
+        hooks.wait_topology_message("alpha", text).await;
+    }
+    let proceed = json!({"metadata": {"annotations": {"chandler.dev/proceed": "BeforeClusterDelete"}}});
+    hooks.patch_cluster("alpha", proceed).await;
+    for cluster in ["alpha", "bravo"] {
+        eventually_within(UPGRADE_LIMIT, "the Cluster is deleted", || async {
+            hooks.clusters().get_opt(cluster).await.unwrap().is_none().then_some(())
+        })
+        .await;
+    }
+    let logs = manager.logs();
+    let at = |cluster: &str| proceeded_at(&logs, &format!("{}/{cluster}", world.namespace)).unwrap();
+    assert!(at("bravo") >= deadline, "{} is before the deadline {deadline}", at("bravo"));
+    assert!(at("alpha") < at("bravo"), "the annotation does not wait for the deadline");
+    assert_eq!(manager.started(OperationKind::REMOVE), 0);
+    until("Events say that the releases are not uninstalled", async || {
+        let notes = world.event_notes("NotUninstalled").await;
+        ["alpha", "bravo"].iter().all(|cluster| notes.iter().any(|note| note.contains(cluster)))
+    })
+    .await;
+    until("the release objects are deleted", async || {
+        world.releases().list(&ListParams::default()).await.unwrap().items.is_empty()
+    })
+    .await;
+    manager.stop().await;
 }

@@ -76,7 +76,7 @@ fn discovery_lists_only_hooks_that_cluster_api_supports() {
     let all = handlers(true, FailurePolicy::Fail);
     assert_eq!(all[0], first);
     let policies: Vec<_> = all.iter().map(|handler| handler["failurePolicy"].as_str().unwrap()).collect();
-    assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Ignore"]);
+    assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Fail"]);
     let older = handlers(false, FailurePolicy::Ignore);
     let names: Vec<_> =
         older.iter().map(|handler| handler["requestHook"]["hook"].as_str().unwrap()).collect();

@@ -47,8 +47,9 @@ impl TestEnv {
                 namespaces: LabelSelector { match_labels: Some(only_here), ..LabelSelector::default() },
                 owners: Vec::new(),
             },
-            before_upgrade: FailurePolicy::Fail,
+            failure_policy: FailurePolicy::Fail,
             certificate_lifetime: chandler_hooks::CERTIFICATE_LIFETIME,
+            unreachable_limit: chandler_hooks::UNREACHABLE_LIMIT,
         };
         Self { client: sandbox.management().client().await.unwrap(), sandbox, namespace, options }
     }

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_hooks::{Hook, Owner, unregister};
+use chandler_hooks::{Endpoint, FailurePolicy, Hook, Owner, unregister};
+use chandler_sandbox::plane::free_port;
 use k8s_openapi::{
     api::rbac::v1::ClusterRole,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -33,7 +34,7 @@ async fn cluster_api_rediscovers_the_hooks_after_renewals_and_restarts() {
     assert_eq!(hooks, Hook::ALL.map(Hook::name));
     let policies: Vec<&str> =
         handlers(&first).map(|handler| handler["failurePolicy"].as_str().unwrap()).collect();
-    assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Ignore"]);
+    assert_eq!(policies, ["Fail", "Fail", "Ignore", "Ignore", "Fail"]);
 
     let replaced = wait_for("only the new CA", async || {
         let config = env.wait_for_discovery().await;
@@ -88,6 +89,21 @@ async fn extension_config_is_deleted_with_the_first_existing_owner() {
     let crds: Api<CustomResourceDefinition> = Api::all(env.client.clone());
     crds.delete(&crd.name_any(), &DeleteParams::default()).await.unwrap();
     deleted().await;
+}
+
+/// Cluster API does not start while an ExtensionConfig exists whose hooks it cannot reach.
+#[tokio::test]
+async fn hooks_that_cluster_api_cannot_reach_are_unregistered() {
+    let mut env = TestEnv::new("unreached").await;
+    env.options.failure_policy = FailurePolicy::Ignore;
+    env.options.unreachable_limit = Duration::from_secs(2);
+    let closed = format!("https://localhost:{}", free_port().unwrap());
+    env.options.registration.endpoint = Endpoint::url(&closed).unwrap();
+    let (configs, name) = (env.extension_configs(), env.options.registration.name.clone());
+    let server = env.serve(&Arc::new(ScriptedHandler::default())).await;
+    wait_for("registered", async || configs.get_opt(&name).await.unwrap()).await;
+    wait_for("unregistered", async || configs.get_opt(&name).await.unwrap().is_none().then_some(())).await;
+    server.stop().await;
 }
 
 fn cluster_role(name: &str) -> ClusterRole {

@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn downgrades_and_unsupported_versions_are_rejected() {
-        use KubernetesVersion::{V1_34, V1_35};
+    fn downgrades_skipped_minors_and_unsupported_versions_are_rejected() {
+        use KubernetesVersion::{V1_34, V1_35, V1_36};
         for (current, requested, run, rejection) in [
             (None, "v1.34.4", Some(V1_34), None),
             (None, "v1.35.4", Some(V1_35), None),
@@ -53,6 +53,8 @@ mod tests {
             (Some(V1_34), "v1.34.4", Some(V1_34), None),
             (Some(V1_34), "v1.35.4", Some(V1_35), None),
             (Some(V1_34), "v1.35.9", Some(V1_34), Some("not v1.35.9")),
+            (Some(V1_35), "v1.36.3", Some(V1_36), None),
+            (Some(V1_34), "v1.36.3", Some(V1_34), Some("cannot skip minors to v1.36.3")),
             (Some(V1_35), "v1.34.4", Some(V1_35), Some("cannot be downgraded to v1.34.4")),
         ] {
             let decision = decide(current, requested.parse());

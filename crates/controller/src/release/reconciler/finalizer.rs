@@ -34,6 +34,8 @@ where
             self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
             self.write().await?;
         }
+        // Before the object is gone: a manager that stops in between would not publish it later.
+        self.publish_not_uninstalled(desired, why).await;
         // Before the request, because the state is dropped when the watch shows that the object is gone.
         let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
         self.context.caches.reconcile_states.insert(&self.uid, removed);
@@ -44,5 +46,20 @@ where
         }
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
         Ok(Action::await_change())
+    }
+
+    /// Publishes that the Cluster is deleted although the release was to be uninstalled first.
+    async fn publish_not_uninstalled(&self, desired: &Desired, why: RemoveFinalizer) {
+        let is_left = self.status.revision.is_some() && !self.state.absence_confirmed;
+        if why != RemoveFinalizer::ClusterGone || !desired.remove_with_cluster || !is_left {
+            return;
+        }
+        let (release, cluster) = (&desired.release, &desired.cluster.name);
+        let note = format!(
+            "Cluster {cluster} is deleted before release {release} is uninstalled: resources of the release outside of the \
+             cluster, such as load balancers and volumes, may be left"
+        );
+        tracing::warn!(cluster = %desired.cluster, release = %desired.release, "the release is not uninstalled");
+        self.context.events.warning_and_wait(&*self.object, "NotUninstalled", &note).await;
     }
 }

@@ -4,10 +4,11 @@ use chandler_api::status::{ObjectRecords, RevisionRecord};
 use chandler_core::{
     digest::InputDigest,
     failure::{Category, Failure},
-    inventory::{Expectation, RevisionState},
+    inventory::{Expectation, ReleaseStatus, RevisionState},
     release::{
         ApplyKind, Desired, OperationKind, ReleaseKind, failure_key, record_failure, retry_requested_at,
     },
+    resolution::VersionName,
 };
 use chandler_tool::{Applied, ReleaseDetails};
 use jiff::Timestamp;
@@ -26,10 +27,11 @@ where
         match outcome.result {
             Ok(Done::Unchanged(details)) => self.take_applied(&details),
             Ok(Done::Applied(kind, Applied { details, ignored_fields, .. })) => {
+                let before = version_before(&self.status.history, details.revision);
                 self.take_applied(&details);
                 // A release that was removed meanwhile counts its revisions again.
                 self.status.tested.take_if(|tested| tested.revision >= details.revision);
-                let (reason, note) = applied(kind, desired, &details);
+                let (reason, note) = applied(kind, desired, &details, before.as_deref());
                 self.context.events.normal(&*self.object, reason, &note);
                 self.publish_ignored(desired, &ignored_fields);
             }
@@ -183,25 +185,50 @@ where
     }
 }
 
-fn applied(kind: ApplyKind, desired: &Desired, details: &ReleaseDetails) -> (&'static str, String) {
+/// Returns the reason and the note of the Event about a new revision. `before` is the version that was deployed.
+fn applied(
+    kind: ApplyKind,
+    desired: &Desired,
+    details: &ReleaseDetails,
+    before: Option<&str>,
+) -> (&'static str, String) {
+    let newer = before.filter(|before| is_newer(before, &details.package_version));
     let reason = match kind {
+        ApplyKind::Upgrade if newer.is_some() => "Downgraded",
         ApplyKind::Install => "Installed",
         ApplyKind::Upgrade => "Upgraded",
         ApplyKind::Recover => "Recovered",
     };
     let note = format!(
-        "{reason} release {} of {} {} at revision {} on cluster {}",
+        "{reason} release {} of {} {} at revision {} on cluster {}{}",
         desired.release,
         details.package_name,
         details.package_version,
         details.revision,
-        desired.cluster.name
+        desired.cluster.name,
+        newer.map(|newer| format!(", which had the newer version {newer}")).unwrap_or_default(),
     );
     let note = match &desired.access.folder {
         Some(folder) => format!("{note}, from {folder}"),
         None => note,
     };
     (reason, note)
+}
+
+/// Returns the version that was deployed before a revision. The history may already contain this revision, and the one before it
+/// as superseded: the watch shows revisions before the operation ends.
+fn version_before(history: &[RevisionRecord], revision: u32) -> Option<String> {
+    let was_deployed = |known: &&RevisionRecord| {
+        let status = ReleaseStatus::parse(&known.status);
+        known.revision < revision && matches!(status, ReleaseStatus::Deployed | ReleaseStatus::Superseded)
+    };
+    history.iter().filter(was_deployed).max_by_key(|known| known.revision)?.version.clone()
+}
+
+/// Returns whether a version is newer than another one. Texts that are not versions have no order.
+fn is_newer(version: &str, than: &str) -> bool {
+    let both = VersionName::parse(version).zip(VersionName::parse(than));
+    both.is_some_and(|(version, than)| than.is_older_than(&version))
 }
 
 /// Maximum number of fields that an Event names.
@@ -223,6 +250,60 @@ fn ignored_note(cluster: &str, fields: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_before_does_not_depend_on_when_the_history_is_read() {
+        let history = |records: &[(u32, &str, &str)]| -> Vec<RevisionRecord> {
+            let record = |(revision, status, version): &(u32, &str, &str)| RevisionRecord {
+                revision: *revision,
+                status: (*status).to_owned(),
+                version: Some((*version).to_owned()),
+                at: Time(Timestamp::UNIX_EPOCH),
+            };
+            records.iter().map(record).collect()
+        };
+        let rows = [
+            ("before the upgrade", history(&[(1, "deployed", "2.0.0")]), 2, Some("2.0.0")),
+            (
+                "during the upgrade",
+                history(&[(2, "pending-upgrade", "1.9.0"), (1, "deployed", "2.0.0")]),
+                2,
+                Some("2.0.0"),
+            ),
+            (
+                "after the upgrade",
+                history(&[(2, "deployed", "1.9.0"), (1, "superseded", "2.0.0")]),
+                2,
+                Some("2.0.0"),
+            ),
+            (
+                "after a failed upgrade",
+                history(&[(2, "failed", "1.8.0"), (1, "deployed", "2.0.0")]),
+                3,
+                Some("2.0.0"),
+            ),
+            ("installation", history(&[(1, "deployed", "1.9.0")]), 1, None),
+            ("no history", history(&[]), 2, None),
+        ];
+        for (name, history, revision, expected) in rows {
+            assert_eq!(version_before(&history, revision).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_versions_are_compared() {
+        for (version, than, expected) in [
+            ("2.0.0", "1.9.0", true),
+            ("v2.0.0", "1.9.0", true),
+            ("2.0.0", "2.0.0-rc.1", true),
+            ("2.0.0+b", "2.0.0+a", false),
+            ("1.9.0", "2.0.0", false),
+            ("1.9.0", "1.9.0", false),
+            ("nightly", "1.9.0", false),
+        ] {
+            assert_eq!(is_newer(version, than), expected, "{version} {than}");
+        }
+    }
 
     #[test]
     fn an_event_names_the_first_ignored_fields() {

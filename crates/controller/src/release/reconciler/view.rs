@@ -54,7 +54,7 @@ where
     pub(super) async fn view(&self, desired: &Desired) -> View {
         let facts = self.context.clusters.facts(&desired.cluster);
         let reachable = facts.state == ClusterState::Available
-            || desired.remove_with_cluster && facts.waits_for_removals(self.now);
+            || desired.remove_with_cluster && facts.waits_for_uninstalls(self.now);
         let unconnected = |facts, inventory| View {
             facts,
             connected: None,

@@ -430,6 +430,17 @@ fn a_deleted_object_removes_its_release() {
         ("absent", base(None), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("history kept", base(Some(&kept)), Plan::RemoveFinalizer(RemoveFinalizer::Removed)),
         ("paused", Observed { paused: true, ..base(Some(&deployed)) }, Plan::Wait(Wait::Paused)),
+        // A paused object is not changed, because it may be on its way to another management cluster.
+        (
+            "paused, and the cluster is being deleted",
+            Observed { paused: true, cluster: ClusterState::Deleting, ..base(Some(&deployed)) },
+            Plan::Wait(Wait::Paused),
+        ),
+        (
+            "paused, and the cluster does not exist",
+            Observed { paused: true, cluster: ClusterState::Missing, ..base(None) },
+            Plan::Wait(Wait::Paused),
+        ),
         (
             "moved",
             Observed { moved: true, ..base(Some(&deployed)) },
@@ -543,8 +554,12 @@ fn a_release_with_external_resources_is_removed_before_its_cluster() {
         ..stable(&inputs, Some(&deployed))
     };
     assert_eq!(plan(&deleting, GENERATION), Plan::Operate(OperationKind::Remove));
-    let late = Observed { remove_with_cluster: false, ..deleting.clone() };
-    assert_eq!(plan(&late, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+    let suspended = Observed { suspended: true, ..deleting.clone() };
+    assert_eq!(plan(&suspended, GENERATION), Plan::Wait(Wait::Suspended), "the deletion waits");
+    for late in [deleting.clone(), suspended] {
+        let late = Observed { remove_with_cluster: false, ..late };
+        assert_eq!(plan(&late, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+    }
     let gone = Observed { cluster: ClusterState::Missing, ..deleting };
     assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
 }

@@ -92,6 +92,27 @@ fn extensions_move_at_their_moment() {
             ],
         ),
         (
+            "only an older version is compatible with both",
+            &[("a", &["1.0.0 k8s=<1.36", "2.0.0 k8s=<1.35"])],
+            &["a@2.0.0"],
+            &["a 2.0.0 moves to the older version 1.0.0 before the control plane: \
+               2.0.0 needs Kubernetes <1.35, the cluster has 1.35.0"],
+        ),
+        (
+            "only an older version is compatible with the new Kubernetes version",
+            &[("a", &["1.0.0 k8s=>=1.35", "2.0.0 k8s=<1.35"])],
+            &["a@2.0.0"],
+            &["a 2.0.0 moves to the older version 1.0.0 after the control plane: \
+               2.0.0 needs Kubernetes <1.35, the cluster has 1.35.0"],
+        ),
+        (
+            "a newer version is preferred to an older one",
+            &[("a", &["1.0.0", "2.0.0 k8s=<1.35", "3.0.0"])],
+            &["a@2.0.0"],
+            &["a 2.0.0 moves to 3.0.0 before the control plane: \
+               2.0.0 needs Kubernetes <1.35, the cluster has 1.35.0"],
+        ),
+        (
             "the running version is no longer published",
             &[("a", &["2.0.0"])],
             &["a@1.0.0"],
