@@ -91,7 +91,10 @@ impl TestEnv {
         wait_for(version, async || {
             let cluster = clusters.get(cluster).await.unwrap();
             let pending = cluster.annotations().contains_key("runtime.cluster.x-k8s.io/pending-hooks");
-            let reconciled = condition(&cluster, "TopologyReconciled")?["status"] == "True";
+            let condition = condition(&cluster, "TopologyReconciled")?;
+            // Otherwise the condition may be older than the new version.
+            let is_current = condition["observedGeneration"].as_i64() == cluster.metadata.generation;
+            let reconciled = is_current && condition["status"] == "True";
             let has_version = cluster.data["spec"]["topology"]["version"] == version;
             (has_version && reconciled && !pending).then_some(())
         })
