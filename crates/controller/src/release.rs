@@ -80,7 +80,7 @@ where
     if !(context.is_ours)(&object) {
         return Ok(Action::await_change());
     }
-    let result = reconciler::Reconciler::begin(object.clone(), context.clone())?.run().await;
+    let result = Box::pin(reconciler::Reconciler::begin(object.clone(), context.clone())?.run()).await;
     context.forget_if_deleted(&object);
     result
 }

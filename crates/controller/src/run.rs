@@ -257,7 +257,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
             () = stopped => Ok(()),
         };
     };
-    lead(election, standby, &tools, &templates, work, &stop, stopped).await
+    Box::pin(lead(election, standby, &tools, &templates, work, &stop, stopped)).await
 }
 
 impl Shared {

@@ -107,7 +107,7 @@ mod tests {
         };
         let target = target_of(&with_record(None)).unwrap().to_string();
         let aborted = |targets: &str| placement(&json!({"chandler.dev/rollout-abort": targets}));
-        let rows = [
+        let rows = vec![
             (aborted(&target), with_record(Some(4)), Some(4), "it was updated"),
             (aborted(&format!("other,{target}")), with_record(Some(4)), Some(4), "one of several targets"),
             (aborted(&target), with_record(None), None, "it was installed with this target"),

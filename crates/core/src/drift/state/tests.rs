@@ -83,10 +83,10 @@ fn objects_are_compared_once_and_again_if_they_change() {
 #[test]
 fn a_change_during_a_comparison_is_compared_afterwards() {
     let mut state = in_sync(DriftMode::Correct);
-    let changed = seen(DriftMode::Correct, 2, Some(2));
+    let snapshot = seen(DriftMode::Correct, 2, Some(2));
     let corrected = result(web(), ComparisonOutcome::Corrected);
-    let changes = state.compared(changed.clone(), &[web()], std::slice::from_ref(&corrected), at(10));
-    assert_eq!(changes, Changes { drifted: Vec::new(), corrected: vec![corrected] });
+    let found = state.compared(snapshot, &[web()], std::slice::from_ref(&corrected), at(10));
+    assert_eq!(found, Changes { drifted: Vec::new(), corrected: vec![corrected] });
     // The ConfigMap was not part of the comparison, and the correction changes the Deployment.
     let now = seen(DriftMode::Correct, 3, Some(2));
     assert_eq!(state.next(&now, SEED, at(11)), NextComparison::Now(vec![web(), config()]));

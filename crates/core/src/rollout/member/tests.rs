@@ -66,7 +66,7 @@ fn the_state_follows_from_record_and_conditions() {
     let until = Some(at(25));
     let mut paused = updated("False", "HelmReleasePending", 10);
     paused.annotations_mut().insert(PAUSED_ANNOTATION.to_owned(), String::new());
-    let rows = [
+    let rows = vec![
         ("another spec", release("s0", Some(1), Some(("True", "Ready", 0))), 11, Outdated),
         (
             "another spec, failed",

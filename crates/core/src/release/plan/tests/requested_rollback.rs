@@ -37,7 +37,7 @@ fn a_requested_revision_is_restored_once() {
     for (what, newest, requested_rollback, rollback_to, expected) in rows {
         let request = requested_rollback.map(request);
         let requested_rollback = request.as_ref();
-        let observed = Observed { requested_rollback, rollback_to, ..stable(&inputs, Some(newest)) };
+        let observed = Observed { rollback_to, requested_rollback, ..stable(&inputs, Some(newest)) };
         assert_eq!(plan(&observed, GENERATION), expected, "{what}");
         assert_eq!(impossible_rollback(&observed).is_some(), impossible.contains(&what), "{what}");
     }
