@@ -109,7 +109,8 @@ impl Owner {
 /// uninstalled: Cluster API does not start while an ExtensionConfig refers to a server that does not respond.
 pub async fn unregister(client: &Client, name: &str) -> Result<(), Error> {
     match extension_configs(client).delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        // Also if the API server does not serve the kind, which it answers with a text instead of a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(source) => Err(Error::Unregister { name: name.to_owned(), source }),
         Ok(_) => Ok(()),
     }
@@ -132,7 +133,7 @@ pub(crate) async fn supports_control_plane_upgrade_hook(client: &Client) -> Resu
 /// ExtensionConfig, and only its message says so.
 fn disabled(error: &kube::Error) -> Option<Disabled> {
     let kube::Error::Api(status) = error else { return None };
-    if status.is_not_found() {
+    if status.code == 404 {
         return Some(Disabled::NotServed);
     }
     (status.is_forbidden() && status.message.contains("RuntimeSDK feature flag"))
