@@ -9,6 +9,9 @@ use crate::resolution::parse_kubernetes_version;
 /// JSON pointer to the annotation in which Cluster API stores the hooks that it has yet to call.
 const PENDING_HOOKS: &str = "/metadata/annotations/runtime.cluster.x-k8s.io~1pending-hooks";
 
+/// JSON pointer to the annotation in which Cluster API stores the version of the step that is in progress.
+const UPGRADE_STEP: &str = "/metadata/annotations/topology.internal.cluster.x-k8s.io~1upgrade-step";
+
 /// The hooks that end a step: Cluster API starts the next one when it has called them.
 const STEP_HOOKS: [&str; 3] = ["AfterControlPlaneUpgrade", "BeforeWorkersUpgrade", "AfterWorkersUpgrade"];
 
@@ -49,9 +52,12 @@ pub fn kubernetes(cluster: &Value, control_plane: Option<&Value>) -> Option<Kube
     let step = version(control_plane, "/spec/version");
     let announced = version(Some(cluster), "/spec/topology/version").or_else(|| step.clone());
     let current = version(control_plane, "/status/version").or_else(|| announced.clone())?;
+    // Cluster API announces the hooks of a step shortly before it writes the version of this step to the control plane.
+    let is_starting = announced.as_ref().is_some_and(|announced| *announced > current)
+        && version(Some(cluster), UPGRADE_STEP).as_ref() != Some(&current);
     let upgrade = match (step, announced) {
         (Some(step), _) if step > current => Some(before_control_plane(&current, step)),
-        _ if is_pending(cluster, &STEP_HOOKS) => Some(after_control_plane(&current)),
+        _ if !is_starting && is_pending(cluster, &STEP_HOOKS) => Some(after_control_plane(&current)),
         (_, Some(announced)) if announced > current => {
             Some(before_control_plane(&current, next_step(&current, &announced)))
         }
@@ -130,6 +136,7 @@ mod tests {
             ("no upgrade", at(Some(old), old, Some(old), json!({})), minor(34), None),
             ("not initialized", at(Some(old), old, None, json!({})), minor(34), None),
             ("announced", at(Some(new), old, Some(old), json!({})), minor(34), before.clone()),
+            ("about to start", at(Some(new), old, Some(old), pending.clone()), minor(34), before.clone()),
             (
                 "control plane in progress",
                 at(Some(new), new, Some(old), rolling.clone()),
@@ -153,13 +160,20 @@ mod tests {
     }
     #[test]
     fn an_upgrade_over_several_minor_versions_is_handled_step_by_step() {
-        let pending = |hooks: &str| json!({"metadata": {"annotations": {"runtime.cluster.x-k8s.io/pending-hooks": hooks}}});
+        let pending_at = |hooks: &str, step: &str| {
+            json!({"metadata": {"annotations": {
+                "runtime.cluster.x-k8s.io/pending-hooks": hooks,
+                "topology.internal.cluster.x-k8s.io/upgrade-step": step,
+            }}})
+        };
         let step = |from: u64, reached| Some(Upgrade { from: minor(from), to: minor(from + 1), reached });
         let (before, after) = (UpgradeMoment::BeforeControlPlane, UpgradeMoment::AfterControlPlane);
         let all = "AfterClusterUpgrade,AfterControlPlaneUpgrade,AfterWorkersUpgrade";
         let (v34, v35, v36) = ("v1.34.0", "v1.35.0", "v1.36.0");
+        let pending = |hooks: &str| pending_at(hooks, v35);
         let rows = [
             ("announced", v34, v34, json!({}), 34, step(34, before)),
+            ("about to start", v34, v34, pending_at(all, ""), 34, step(34, before)),
             ("first step in progress", v35, v34, pending(all), 34, step(34, before)),
             ("first step done", v35, v35, pending(all), 35, step(34, after)),
             (
