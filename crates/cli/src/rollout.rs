@@ -1,6 +1,9 @@
 //! `chandler rollout`: shows the rollout of a placement, pauses, resumes and aborts it, and leaves clusters out.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::{
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 use chandler_api::status::{RolloutState, RolloutStatus};
@@ -15,6 +18,8 @@ use crate::{
 
 /// How often `--watch` looks.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The status shows after this time that a rollout was resumed.
+const RESUMED: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub enum RolloutCommand {
@@ -144,6 +149,7 @@ async fn apply(selection: &Selection, change: Change, done: &str, unchanged: &st
 async fn watch(arguments: PlacementArgs) -> Result<()> {
     let is_terminal = std::io::stdout().is_terminal();
     let mut last = String::new();
+    let mut held_since = None;
     loop {
         let selection = arguments.clone().read().await?;
         let placement = selection.placement()?;
@@ -164,12 +170,15 @@ async fn watch(arguments: PlacementArgs) -> Result<()> {
                 placement.object
             ),
             RolloutState::Aborted => bail!("the rollout of {} was aborted", placement.object),
-            // No user has paused it: its policy is invalid.
+            // No user has paused it: its policy is invalid, or the status does not show yet that a user has resumed it.
             RolloutState::Paused if !placement.rollout.paused && is_observed(placement) => {
-                bail!("the rollout of {} does not go on: {}", placement.object, status.message)
+                if held_since.get_or_insert_with(Instant::now).elapsed() > RESUMED {
+                    bail!("the rollout of {} does not go on: {}", placement.object, status.message)
+                }
             }
-            _ => tokio::time::sleep(INTERVAL).await,
+            _ => held_since = None,
         }
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 

@@ -116,10 +116,7 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
-        if let Some(NumberedOutcome { number, outcome }) = self.context.caches.operations.outcome(&self.uid) {
-            self.take_in(outcome, &desired);
-            self.outcome_number = Some(number);
-        }
+        self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
         let mut decision = Plan::NoOp;
         for round in 0..ROUNDS {
@@ -194,8 +191,24 @@ where
         if self.deleting() { Ok(desired) } else { self.context.catalogs.located(desired).await }
     }
 
+    /// Takes in how the last operation has ended, once.
+    fn take_in_outcome(&mut self, desired: &Desired) {
+        let last = self.context.caches.operations.outcome(&self.uid);
+        if let Some(NumberedOutcome { number, outcome }) = last
+            && self.outcome_number != Some(number)
+        {
+            self.take_in(outcome, desired);
+            self.outcome_number = Some(number);
+        }
+    }
+
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
         self.placement = (self.context.placement_state)(&self.object);
+        let running = self.context.caches.operations.running(&self.uid);
+        if running.is_none() {
+            // Otherwise an operation that has ended since the reconcile began would be planned again.
+            self.take_in_outcome(desired);
+        }
         let listed = match &view.inventory {
             InventoryView::Known(inventory) => inventory.newest(&desired.release),
             _ => None,
@@ -215,7 +228,6 @@ where
             }
             _ => None,
         };
-        let running = self.context.caches.operations.running(&self.uid);
         // The intermediate state of a short operation is not written.
         let finished = running.as_ref().is_none_or(|running| running.reportable);
         if let InventoryView::Known(inventory) = &view.inventory

@@ -11,7 +11,7 @@ const COMMANDS: [&str; 7] =
     ["chandler ", "chandler-sandbox ", "kubectl ", "helm ", "clusterctl ", "cargo xtask ", "cargo test"];
 
 /// Verbs of third-party programs that the documentation may use.
-const KUBECTL: [&str; 15] = [
+const KUBECTL: [&str; 16] = [
     "annotate",
     "apply",
     "auth",
@@ -26,6 +26,7 @@ const KUBECTL: [&str; 15] = [
     "patch",
     "port-forward",
     "rollout",
+    "scale",
     "wait",
 ];
 const HELM: [&str; 10] =
