@@ -108,11 +108,17 @@ impl Owner {
 /// Deletes the ExtensionConfig, so that Cluster API no longer calls the hooks. It has to be deleted when Chandler is
 /// uninstalled: Cluster API does not start while an ExtensionConfig refers to a server that does not respond.
 pub async fn unregister(client: &Client, name: &str) -> Result<(), Error> {
-    match extension_configs(client).delete(name, &DeleteParams::default()).await {
+    let api = extension_configs(client);
+    // It is read first, because a manager without hooks must not write at each start.
+    let deleted = match api.get_metadata(name).await {
+        Ok(_) => api.delete(name, &DeleteParams::default()).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match deleted {
         // Also if the API server does not serve the kind, which it answers with a text instead of a reason.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(source) => Err(Error::Unregister { name: name.to_owned(), source }),
-        Ok(_) => Ok(()),
+        Ok(()) => Ok(()),
     }
 }
 
