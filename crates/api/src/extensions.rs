@@ -31,11 +31,11 @@ pub use instance::{
     ReleaseTarget, RevisionCount, SourceProgress,
 };
 pub use package_source::PackageSource;
-pub use parameters::{ObjectField, ParametersFrom};
+pub use parameters::{ObjectField, ObjectList, ParametersFrom};
 pub use policy::{
     AddonPolicy, AddonPolicySpec, CrdsPolicy, DriftIgnore, DriftMode, DriftPolicy, DriftTarget,
     FieldConflicts, HealthCheck, HealthPolicy, OnFailure, OnUnselect, PlacementKindName, PlacementReference,
-    Remediation, TestFailure, TestPolicy,
+    Remediation, TestFailure, TestPolicy, ValuesFrom,
 };
 pub use reference::{ExtensionReference, KeyReference, Reference, Scope, SecretName};
 pub use rollout::{RolloutPolicy, Wave};
@@ -114,6 +114,9 @@ pub const ROLLOUT_ABORT_ANNOTATION: &str = "chandler.dev/rollout-abort";
 /// Annotation of a release object with the revision that a user wants to restore, `inputDigest` of its status, and its generation,
 /// separated by dots. `chandler rollback` writes it. It has no effect once both have changed.
 pub const ROLLBACK_ANNOTATION: &str = "chandler.dev/rollback-to";
+/// Annotation of a HelmReleaseProxy whose values contain data of Secrets: the name of the Secret with the values, `@`, and their
+/// digest.
+pub const VALUES_SECRET_ANNOTATION: &str = "chandler.dev/values-secret";
 /// The channel of an instance that does not set one.
 pub const STABLE_CHANNEL: &str = "stable";
 /// Finalizer of a Sync with `deletionPolicy: Prune`. It is removed after its objects are deleted.

@@ -15,6 +15,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 /// The field manager of everything that Chandler writes to the management cluster.
 pub const FIELD_MANAGER: &str = "chandler";
+/// Annotation in which `kubectl apply` stores the whole object.
+pub const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Returns the CRDs of Chandler, in the order in which `deploy/crds.yaml` lists them.
 pub fn crds() -> Vec<CustomResourceDefinition> {

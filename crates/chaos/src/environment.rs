@@ -173,6 +173,11 @@ impl Environment {
         self.managers.values_mut().try_for_each(Managers::supervise)
     }
 
+    /// Returns whether the current managers have become leaders.
+    pub fn managers_are_leading(&self) -> bool {
+        self.managers.values().all(Managers::is_leading)
+    }
+
     /// Ends all faults. Dropped connections stay dropped: a client has to notice it.
     pub fn heal(&mut self) {
         self.planes.values().for_each(|plane| plane.proxy.set_mode(Mode::Forward));

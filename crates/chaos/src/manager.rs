@@ -70,6 +70,11 @@ impl Managers {
         if self.current.is_running() { Ok(()) } else { self.start_another().map(drop) }
     }
 
+    /// Returns whether the current manager has become the leader.
+    pub fn is_leading(&self) -> bool {
+        std::fs::read_to_string(self.current.log()).is_ok_and(|log| log.contains("\"leading\""))
+    }
+
     /// Kills the current manager and starts another one.
     pub async fn kill(&mut self) -> Result<()> {
         let killed = self.start_another()?;

@@ -10,7 +10,7 @@ use chandler_cli_support::{error_text, programs};
 use chandler_source::Catalog;
 use chandler_view::catalog::{
     CatalogReader, CatalogView, ChartView, FetchedCatalog, SearchResultView, find_catalog, list_catalogs,
-    namespaced_name,
+    list_extensions, namespaced_name,
 };
 use clap::{Args, Subcommand};
 
@@ -23,6 +23,8 @@ use crate::{
 pub enum CatalogCommand {
     /// List catalogs with their readiness and number of packages
     List(CommonArgs),
+    /// List Extensions, with what users need to know to choose one
+    Extensions(ExtensionsArgs),
     /// Search for charts by name, description and keywords
     Search(SearchArgs),
     /// Show the versions, default values, values schema and README of a chart
@@ -40,6 +42,15 @@ pub struct CommonArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     output: OutputFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct ExtensionsArgs {
+    /// Search terms that must all match names, description or categories [default: show all Extensions]
+    #[arg(value_name = "TEXT")]
+    terms: Vec<String>,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -77,6 +88,7 @@ pub struct ShowArgs {
 pub async fn run(command: CatalogCommand) -> Result<()> {
     match command {
         CatalogCommand::List(common) => list(common).await,
+        CatalogCommand::Extensions(args) => extensions(args).await,
         CatalogCommand::Search(args) => search(args).await,
         CatalogCommand::Show(args) => show(args).await,
     }
@@ -88,6 +100,13 @@ async fn list(common: CommonArgs) -> Result<()> {
     let catalogs = list_catalogs(&client, namespace.as_deref()).await?;
     let views: Vec<_> = catalogs.iter().map(CatalogView::new).collect();
     output.print(&views, || text::catalogs(&views))
+}
+
+async fn extensions(args: ExtensionsArgs) -> Result<()> {
+    let ExtensionsArgs { terms, common: CommonArgs { connection, namespace, output } } = args;
+    let client = connection.client().await?;
+    let views = list_extensions(&client, namespace.as_deref(), &terms).await?;
+    output.print(&views, || text::extensions(&views, !terms.is_empty()))
 }
 
 /// Prints a warning for each catalog that cannot be read. Fails if none can be read.

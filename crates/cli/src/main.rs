@@ -7,6 +7,7 @@ mod connection;
 mod control;
 mod crds;
 mod describe;
+mod diff;
 mod doctor;
 mod get;
 mod history;
@@ -20,6 +21,8 @@ mod manager;
 mod object_argument;
 mod output;
 mod packages;
+mod plan;
+mod planner_flags;
 mod progress;
 mod receiver;
 mod resume;
@@ -34,6 +37,7 @@ mod tunnel;
 mod tunnel_flags;
 mod upgrade_check;
 mod where_commit;
+mod yaml_documents;
 
 use std::{path::Path, process::ExitCode};
 
@@ -59,6 +63,8 @@ enum Command {
     ///
     /// Exit codes: 0 if there is no problem, 1 if there is one.
     Doctor(doctor::DoctorArgs),
+    Plan(plan::PlanArgs),
+    Diff(diff::DiffArgs),
     History(history::HistoryArgs),
     Logs(logs::LogsArgs),
     LogLevel(log_level::LogLevelArgs),
@@ -132,6 +138,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match command {
         // They have exit codes of their own.
         Command::UpgradeCheck(arguments) => return Ok(upgrade_check::run(arguments)),
+        Command::Plan(arguments) => return Ok(plan::run(arguments)),
+        Command::Diff(arguments) => return Ok(diff::run(arguments)),
         Command::Tunnel(command) => return runtime()?.block_on(tunnel::run(command)),
         Command::Manager(arguments) => runtime()?.block_on(manager::run(*arguments)),
         Command::Hub(arguments) => runtime()?.block_on(hub::run(*arguments)),
@@ -182,6 +190,22 @@ mod tests {
     #[test]
     fn command_line_is_valid() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn plans_are_made_of_files_and_diffs_of_objects() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        for line in [
+            "chandler plan -f hello.yaml",
+            "chandler plan -f - -f policies -R --summary -o json",
+            "chandler diff hcp/hello --cluster alpha",
+            "chandler diff helmreleaseproxy hello-alpha -n fleet -o yaml",
+        ] {
+            assert!(parse(line), "{line}");
+        }
+        for line in ["chandler plan", "chandler plan hello.yaml", "chandler diff", "chandler diff a b c"] {
+            assert!(!parse(line), "{line}");
+        }
     }
 
     #[test]

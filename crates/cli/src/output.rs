@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Serialize;
 
-pub use self::text_table::{OutputFormat, table, truncate};
+pub use self::text_table::{OutputFormat, strip_control_characters, table, truncate};
 
 /// Machine-readable output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

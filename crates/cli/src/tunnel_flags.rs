@@ -48,7 +48,7 @@ impl TunnelFlags {
     pub fn options(self, namespace: &str) -> Result<(Option<TunnelOptions>, ProxyPolicy)> {
         let Self { hub_addresses, proxy_service, agent_image, allowed_proxies } = self;
         if hub_addresses.is_empty() {
-            return Ok((None, ProxyPolicy { hub: None, allowed: allowed_proxies }));
+            return Ok((None, ProxyPolicy { allowed: allowed_proxies, ..ProxyPolicy::default() }));
         }
         if hub_addresses.len() > MAX_HUB_ADDRESSES {
             bail!(
@@ -58,7 +58,8 @@ impl TunnelFlags {
         }
         let proxy_service = proxy_service
             .unwrap_or_else(|| format!("{}:{PROXY_PORT}", chandler_tunnel::keys::service_name(namespace)));
-        let proxies = ProxyPolicy { hub: Some(proxy_service.clone()), allowed: allowed_proxies };
+        let hub = Some(proxy_service.clone());
+        let proxies = ProxyPolicy { hub, allowed: allowed_proxies, ..ProxyPolicy::default() };
         let namespace = namespace.to_owned();
         Ok((Some(TunnelOptions { namespace, hub_addresses, proxy_service, agent_image }), proxies))
     }
@@ -78,7 +79,7 @@ pub fn host_and_port(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
-fn proxy_prefix(text: &str) -> Result<String> {
+pub fn proxy_prefix(text: &str) -> Result<String> {
     let (scheme, rest) =
         text.split_once("://").context("not the beginning of a URL, such as http://proxy")?;
     if !["http", "https", "socks5"].contains(&scheme) {

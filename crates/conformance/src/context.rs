@@ -12,8 +12,8 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use chandler_tool::{
     generated::tool::{
         ApplyAction, ApplyOptions, ApplyRequest, CompareRequest, Failure, FailureCategory, Package, Release,
-        ReleaseState, ReleaseStatus, RemoveOptions, RemoveRequest, RollbackOptions, RollbackRequest, Target,
-        TestRequest,
+        ReleaseState, ReleaseStatus, RemoveOptions, RemoveRequest, RenderRequest, RollbackOptions,
+        RollbackRequest, Target, TestRequest,
     },
     target_message,
 };
@@ -174,6 +174,17 @@ impl Context {
             revision,
             timeout: request::duration(TIMEOUT),
             ..CompareRequest::default()
+        }
+    }
+
+    /// Returns a request that renders what an Apply with these inputs would apply.
+    pub fn rendering(&self, name: &str, package: &Package, values: impl IntoValues) -> RenderRequest {
+        RenderRequest {
+            target: Some(self.target()),
+            release: Some(self.release(name)),
+            package: Some(package.clone()),
+            values: vec![values.into_values()],
+            options: Some(ApplyOptions::default()),
         }
     }
 

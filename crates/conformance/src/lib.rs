@@ -82,6 +82,7 @@ enum Ability {
     Rollback,
     Compare,
     Test,
+    Render,
     /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
     HelmRecords,
     /// Not a capability: the tool declares the format `manifests/v1`.
@@ -102,6 +103,7 @@ impl Ability {
             Self::Rollback => "rollback",
             Self::Compare => "compare",
             Self::Test => "test",
+            Self::Render => "render",
             Self::HelmRecords => "helm-records",
             Self::Manifests => "manifests",
             Self::Templates => "templates",

@@ -9,6 +9,7 @@ use chandler_tool::{
             BuildRequest, BuildResponse, RenderRequest, RenderResponse,
             template_service_client::TemplateServiceClient,
         },
+        tool as package_tool,
         tool::{
             ApplyRequest, CancelRequest, CanonicalValues, CanonicalizeRequest, CompareRequest,
             DescribeRequest, DescribeResponse, Failure, FailureCategory, InspectRequest, ObjectComparison,
@@ -118,6 +119,19 @@ impl Tool {
             Some(observe_response::Outcome::Absent(_)) => Ok(Ok(None)),
             Some(observe_response::Outcome::Failure(failure)) => Ok(Err(failure)),
             None => Err(empty("Observe")),
+        }
+    }
+
+    /// Renders what an Apply would apply.
+    pub async fn render_release(
+        &self,
+        request: package_tool::RenderRequest,
+    ) -> Result<Result<package_tool::RenderedRelease, Failure>, CaseError> {
+        let (mut client, _guard) = self.client().await?;
+        match answer("Render", client.render(limited(request)).await)?.outcome {
+            Some(package_tool::render_response::Outcome::Rendered(rendered)) => Ok(Ok(rendered)),
+            Some(package_tool::render_response::Outcome::Failure(failure)) => Ok(Err(failure)),
+            None => Err(empty("Render")),
         }
     }
 

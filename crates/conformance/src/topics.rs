@@ -15,6 +15,7 @@ mod packages;
 mod process;
 mod reach;
 mod records;
+mod render;
 mod rollback;
 mod templates;
 mod values;
@@ -34,6 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         ownership::CASES,
         rollback::CASES,
         drift::CASES,
+        render::CASES,
         apis::CASES,
         bundles::CASES,
         crash::CASES,

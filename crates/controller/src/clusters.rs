@@ -22,6 +22,15 @@ pub fn resource() -> ApiResource {
     )
 }
 
+/// The kind of classes of Clusters.
+pub const CLASS: &str = "ClusterClass";
+
+/// Returns the API resource of ClusterClasses, of the same version as [`resource`].
+pub fn class_resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, CLASS);
+    ApiResource::from_gvk_with_plural(&kind, "clusterclasses")
+}
+
 /// The facts about a Cluster that decisions depend on.
 #[derive(Clone, Debug)]
 pub struct ClusterFacts {

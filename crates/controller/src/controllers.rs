@@ -26,6 +26,7 @@ use crate::{
     locks::Mutex,
     metrics::Metrics,
     operations::follow_memory,
+    parameters::ParameterSources,
     policies::{Policies, PolicyWriters},
     queue::Trigger,
     references::References,
@@ -201,7 +202,8 @@ impl Controllers {
         tasks.spawn(follow_memory(operations, move || tools.are_low_on_memory()));
         syncs.run(tasks, &shared);
         let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
-        let services = ComposeServices { shared: &shared, caches: &caches, templates, resolver };
+        let sources = ParameterSources::watching(shared.client.clone(), shared.router.clone());
+        let services = ComposeServices { shared: &shared, caches: &caches, templates, sources, resolver };
         for kind in watched {
             kind.run(tasks, &services);
         }

@@ -17,7 +17,8 @@ use crate::locks::Mutex;
 /// Publishes Events.
 #[derive(Clone)]
 pub struct Events {
-    client: Client,
+    /// `None` means that Events are discarded.
+    client: Option<Client>,
     recorders: Arc<Mutex<Recorders>>,
 }
 
@@ -37,7 +38,12 @@ const MAX_NOTE: usize = 1024;
 
 impl Events {
     pub fn new(client: Client) -> Self {
-        Self { client, recorders: Arc::default() }
+        Self { client: Some(client), recorders: Arc::default() }
+    }
+
+    /// Discards all Events, for commands that only read.
+    pub fn discard() -> Self {
+        Self { client: None, recorders: Arc::default() }
     }
 
     /// Publishes an Event of type `Normal`.
@@ -75,8 +81,10 @@ impl Events {
             action: reason.to_owned(),
             secondary: None,
         };
-        let recorder = self.recorders.lock().of(&note[..end], &self.client, Instant::now());
+        let recorder =
+            self.client.as_ref().map(|client| self.recorders.lock().of(&note[..end], client, Instant::now()));
         async move {
+            let Some(recorder) = recorder else { return };
             if let Err(error) = recorder.publish(&event, &regarding).await {
                 tracing::warn!(%error, reason = event.reason, "cannot publish an Event");
             }

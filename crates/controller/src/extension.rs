@@ -13,12 +13,12 @@ use std::time::Duration;
 
 pub use self::{
     cluster::ClusterContext,
-    controllers::{CLUSTER, ExtensionControllers},
+    controllers::{CLUSTER, ExtensionControllers, resolver},
     folders::FolderPackages,
     registry::{ExtensionRegistry, offers::Offers},
     releases::InstanceReleases,
     resolver::{
-        Resolver, UnknownKubernetes,
+        Resolver, UnknownKubernetes, kubernetes_of,
         one_shot::{Listed, OneShotResolver},
         platform::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Platform},
     },

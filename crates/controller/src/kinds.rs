@@ -14,6 +14,7 @@ use crate::{
     extension::Resolver,
     metrics::Metrics,
     pair::{KindController, Pair},
+    parameters::ParameterSources,
     placement::Compose,
     policies::Policies,
     routing::{PairQueues, SharedIndex},
@@ -24,7 +25,7 @@ use crate::{
 /// A kind of placements whose controllers the manager runs.
 pub trait ManagedKind: PlacementKind + Resource<Scope = NamespaceResourceScope> {
     /// Returns what composes the release objects of its placements.
-    fn composer(services: &ComposeServices<'_>) -> Box<dyn Compose<Self>>;
+    fn composer(services: &ComposeServices<'_>, policies: &Policies) -> Box<dyn Compose<Self>>;
 }
 
 /// The parts of the manager that a composer may use.
@@ -32,6 +33,8 @@ pub struct ComposeServices<'a> {
     pub shared: &'a Shared,
     pub caches: &'a ManagementCaches,
     pub templates: Templates,
+    /// What parameters are read from. All kinds share the watches.
+    pub sources: ParameterSources,
     pub resolver: Arc<Resolver>,
 }
 

@@ -6,7 +6,7 @@ use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::{
     placement::PlacementKind,
     policy::{PolicyState, is_suspended, last_on_cluster_delete},
-    release::{ReleaseKind, replaces_unsafe_crds},
+    release::{ReleaseKind, awaits_policy_values, replaces_unsafe_crds},
     rollout::aborted_revision,
 };
 use futures::{FutureExt as _, future::BoxFuture};
@@ -14,7 +14,10 @@ use kube::{
     ResourceExt as _,
     api::ApiResource,
     core::NamespaceResourceScope,
-    runtime::reflector::{ObjectRef, Store, store::Writer},
+    runtime::{
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::Event,
+    },
 };
 use tokio::sync::Semaphore;
 
@@ -28,10 +31,11 @@ use crate::{
     policies::Policies,
     queue::{self, Queue, Trigger},
     release::{self, IsOurs, PlacementState, PlacementStateOf, ReleaseContext},
-    routing::{PairQueues, SharedIndex},
+    routing::{PairQueues, Router, SharedIndex},
     run::{ManagementCaches, Shared},
     status,
     tasks::Tasks,
+    values::ValuesSecrets,
     watch::{Change, FirstList, Scope, watch},
 };
 
@@ -51,6 +55,24 @@ pub struct PairEnds<P: PlacementKind> {
     release_writer: Writer<P::Release>,
     queued_placements: Queue<P>,
     queued_releases: Queue<P::Release>,
+}
+
+impl<P> PairEnds<P>
+where
+    P: PlacementKind,
+    P::Release: kube::Resource<Scope = NamespaceResourceScope>,
+{
+    /// Stores objects that were listed once and are not watched.
+    pub fn fill(&mut self, placements: Vec<P>, releases: Vec<P::Release>, router: &Router) {
+        for placement in placements {
+            router.on_placement::<P>(&Change::Applied(&placement));
+            self.placement_writer.apply_watcher_event(&Event::Apply(placement));
+        }
+        for release in releases {
+            router.on_release::<P>(&Change::Applied(&release));
+            self.release_writer.apply_watcher_event(&Event::Apply(release));
+        }
+    }
 }
 
 impl<P: PlacementKind> Clone for Pair<P> {
@@ -99,6 +121,14 @@ where
             releases: self.cache.clone(),
             policies: self.policies.clone(),
         })
+    }
+
+    /// Returns what composes the release objects of its placements.
+    pub fn composer(&self, services: &ComposeServices<'_>) -> Box<dyn Compose<P>>
+    where
+        P: ManagedKind,
+    {
+        P::composer(services, &self.policies)
     }
 
     pub fn placements(&self) -> Store<P> {
@@ -186,7 +216,7 @@ where
         let written = Arc::default();
         let release_context = Arc::new(release_context(shared, caches, &pair, &written));
         let newest_version = newest_version(&release_context);
-        let composer = P::composer(services);
+        let composer = pair.composer(services);
         let placement_context =
             Arc::new(placement_context(shared, caches, &pair, composer, written, newest_version));
         tasks.spawn(queue::run(
@@ -228,6 +258,7 @@ fn placement_context<P: PlacementKind>(
         throttle: placement::StatusThrottle::default(),
         compose,
         policies: pair.policies.clone(),
+        values_secrets: ValuesSecrets::new(shared.client.clone()),
         rollout_targets: placement::RolloutTargets::default(),
         newest_version,
         poll_interval: shared.poll_interval,
@@ -244,7 +275,8 @@ fn newest_version<R: ReleaseKind>(context: &Arc<ReleaseContext<R>>) -> NewestVer
     })
 }
 
-fn release_context<P: PlacementKind>(
+/// Returns the context of the reconciler of release objects.
+pub fn release_context<P: PlacementKind>(
     shared: &Shared,
     caches: &ManagementCaches,
     pair: &Pair<P>,
@@ -311,6 +343,7 @@ fn placement_state<P: PlacementKind>(
             // A placement that is being deleted changes its release objects no more.
             is_applied: deleting
                 || placement_queue.is_applied(&placement)
+                    && !awaits_policy_values(&policy, release)
                     && !written.is_outdated(&ObjectRef::from_obj(&*placement), release),
             suspended: is_suspended(&*placement),
             is_unselected: !deleting

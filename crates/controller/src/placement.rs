@@ -18,7 +18,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease};
+pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease, WriteValues};
 pub use pending::ReconcileScope;
 pub use recent_writes::RecentWrites;
 pub use reconciler::WRITES;
@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use self::pending::Pending;
 use crate::{
     ReconcileError, caches::ReleaseCache, clusters::Clusters, events::Events, metrics::Metrics,
-    policies::Policies, queue::Trigger, routing::Revision,
+    policies::Policies, queue::Trigger, routing::Revision, values::ValuesSecrets,
 };
 
 /// Returns the newest version of the package of a release.
@@ -49,6 +49,7 @@ pub struct PlacementContext<P: PlacementKind> {
     /// Composes the release objects.
     pub compose: Box<dyn Compose<P>>,
     pub policies: Policies,
+    pub values_secrets: ValuesSecrets,
     pub rollout_targets: RolloutTargets<P>,
     pub newest_version: NewestVersion,
     /// How often placements whose rollouts follow the newest version poll for it.

@@ -14,12 +14,16 @@ use chandler_core::{
 };
 use kube::{
     api::ApiResource,
-    runtime::reflector::{ObjectRef, Store, store::Writer},
+    runtime::{
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::Event,
+    },
 };
 
 use crate::{
+    routing::Router,
     run::Shared,
-    watch::{FirstList, Scope, watch},
+    watch::{Change, FirstList, Scope, watch},
 };
 
 /// The watched policies. Clones share the data.
@@ -73,7 +77,7 @@ impl Policies {
         let checks = policy.spec.health.as_ref().map_or(&[][..], |health| &health.checks);
         let checks = self.compiled(&object, checks);
         let (policy, conflict) = merge(&policy.spec, overrides);
-        PolicyState::Known { policy: ReleasePolicy { checks, ..policy }, conflict }
+        PolicyState::Known { policy: ReleasePolicy { checks, ..policy }.into(), conflict }
     }
 
     /// Compiles the checks of a policy, unless they are the same as before.
@@ -95,6 +99,16 @@ impl Policies {
 }
 
 impl PolicyWriters {
+    /// Stores policies that were listed once and are not watched. There must be only one scope.
+    pub fn fill(&mut self, policies: Vec<AddonPolicy>, router: &Router) {
+        let Self(writers) = self;
+        let Some((_, writer)) = writers.first_mut() else { return };
+        for policy in policies {
+            router.on_policy(&Change::Applied(&policy));
+            writer.apply_watcher_event(&Event::Apply(policy));
+        }
+    }
+
     /// Watches policies. Their changes enqueue the releases of the placements that use them.
     pub fn watch(self, shared: &Shared) -> Vec<FirstList> {
         let resource = ApiResource::erase::<AddonPolicy>(&());
@@ -109,7 +123,6 @@ impl PolicyWriters {
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::Scope as ReferenceScope;
-    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
@@ -150,7 +163,7 @@ mod tests {
             checked.spec.health = Some(serde_json::from_value(json!({"checks": checks})).unwrap());
             writers.first_mut().unwrap().1.apply_watcher_event(&Event::Apply(checked.clone()));
             for _ in 0..2 {
-                let checks = state(Some(&namespace)).effective().checks;
+                let checks = state(Some(&namespace)).effective().checks.clone();
                 assert_eq!((checks.invalid().is_none(), !checks.is_empty()), (is_valid, is_valid));
             }
         }

@@ -5,6 +5,7 @@ mod grants;
 mod inputs;
 mod kubernetes;
 mod operate;
+mod order;
 mod placement_state;
 mod reconcile_state;
 mod reconciler;
@@ -17,6 +18,7 @@ use chandler_core::release::{Claimant, Desired, ReleaseKind};
 use chandler_source::Packages;
 use chandler_tool::Tools;
 use chandler_workload::Connections;
+pub use inputs::{Inputs, file, package_format};
 use kube::{
     Client, ResourceExt as _,
     core::NamespaceResourceScope,

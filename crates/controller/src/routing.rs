@@ -18,6 +18,7 @@ use chandler_api::{
 };
 use chandler_core::{
     extension::namespace_of,
+    fleet::ClassKey,
     identity::{ClusterKey, ReleaseId},
     placement::PlacementKind,
 };
@@ -157,6 +158,11 @@ impl Router {
         self.queues.fleet.on_cluster(cluster);
     }
 
+    /// Enqueues the clusters of a ClusterClass.
+    pub fn on_class(&self, class: &ClassKey) {
+        self.route(|index| index.on_class(class));
+    }
+
     /// Returns the queues of the hand-over to Fleet, which ignore events unless `--fleet` is set and Fleet is installed.
     pub fn fleet(&self) -> &FleetQueues {
         &self.queues.fleet
@@ -225,6 +231,11 @@ impl Router {
     /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
     pub fn on_revisions(&self, namespaces: &BTreeSet<String>) {
         self.route(|index| index.on_revisions(namespaces));
+    }
+
+    /// Handles a change of objects that the placement in `namespace` with this uid reads parameters from.
+    pub fn on_parameter_sources(&self, namespace: &str, uid: &str) {
+        self.route(|index| index.on_parameter_sources(namespace, uid));
     }
 
     /// Handles a change of the resolved versions of a cluster.

@@ -88,7 +88,8 @@ pub struct Options {
     pub platform_version_from: Option<ConfigMapKey>,
     /// The ConfigMap key with the signature policy. `None` means that no package must be signed.
     pub verify_policy: Option<ConfigMapKey>,
-    /// How often these ConfigMaps and the sources of parameters are polled. They are not watched.
+    /// How often these ConfigMaps and the sources of parameters are polled. The ConfigMaps are not watched, and sources only
+    /// where that is allowed.
     pub parameters_interval: Duration,
     /// Counts the requests of the client that the controllers get.
     pub requests: RequestCounter,
@@ -148,7 +149,7 @@ pub struct ManagementCaches {
 }
 
 /// Returns the package tools and the template service; none of them is started yet.
-fn supervise(
+pub fn supervise(
     tools: Vec<PathBuf>,
     templates: PathBuf,
     store: &Path,
@@ -295,7 +296,7 @@ impl Shared {
 }
 
 /// Returns where each tool records its releases.
-fn records_of(tools: &Tools) -> RecordsOf {
+pub fn records_of(tools: &Tools) -> RecordsOf {
     let tools = tools.clone();
     Arc::new(move |id| {
         let tool = tools.get(id).cloned();

@@ -39,6 +39,11 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
         Ok(value)
     }
 
+    /// Lets the next call read again.
+    pub fn forget(&self, key: &K) {
+        self.read.lock().remove(key);
+    }
+
     fn slot(&self, key: &K) -> Read<V> {
         let mut read = self.read.lock();
         // An expired value that no request waits for is dropped: it may be secret.

@@ -7,8 +7,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use chandler_api::capi::{ClusterView, ContractReference};
 use chandler_core::{
     digest::Digest,
+    fleet::class_of,
     identity::{ClusterKey, ClusterMap},
-    placement::{TemplateObjects, referenced_objects, render_inputs},
+    parameters::{Parameters, json_size},
+    placement::{TemplateObjects, refers_to, render_inputs},
 };
 use chandler_tool::TemplateService;
 use kube::api::DynamicObject;
@@ -16,8 +18,8 @@ use serde_json::Value;
 
 pub use self::evaluations::Evaluations;
 use crate::{
-    ReconcileError, clusters::as_json, metrics::Metrics, placement::ComposeError, references::References,
-    tasks::take_turns,
+    ReconcileError, clusters::as_json, extension::kubernetes_of, metrics::Metrics, placement::ComposeError,
+    references::References, tasks::take_turns,
 };
 
 /// Evaluates templates over clusters.
@@ -37,54 +39,116 @@ pub struct TemplateInput {
     pub digest: Digest,
 }
 
+/// A template, and the cluster for which it is evaluated.
+pub struct ClusterTemplate {
+    pub template: String,
+    pub cluster: Arc<DynamicObject>,
+    /// Data that is not about the cluster, by name.
+    pub other: Parameters,
+    /// What was read from objects, and its name. Clusters share it.
+    pub content: Option<(&'static str, Arc<Value>)>,
+}
+
+/// The size of the data that is collected before templates are evaluated. All data of a large fleet would take too much memory.
+const BATCH: usize = 8 << 20;
+
 impl Templates {
-    /// Evaluates a template for each cluster. Results are cached under `placement`, and reused if the input is the same.
-    pub async fn evaluate_all(
+    /// Evaluates a template for each cluster, those with the same one together. Results are cached under `placement`, and
+    /// reused if the input is the same.
+    pub async fn evaluate_each(
         &self,
         placement: &str,
-        template: &str,
-        clusters: &ClusterMap<Arc<DynamicObject>>,
+        templates: ClusterMap<ClusterTemplate>,
     ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
-        if !template.contains("{{") {
-            return Ok(clusters.keys().map(|key| (key.clone(), Ok(template.to_owned()))).collect());
-        }
-        let (mut results, mut needed) = (BTreeMap::new(), Vec::new());
-        for (done, (key, cluster)) in clusters.iter().enumerate() {
+        let mut results = BTreeMap::new();
+        let mut needed: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut collected = 0;
+        for (done, (key, one)) in templates.into_iter().enumerate() {
             take_turns(done).await;
-            match self.data(template, key, cluster).await {
+            if !one.template.contains("{{") {
+                results.insert(key, Ok(one.template));
+                continue;
+            }
+            match self.data_of(&key, &one).await {
                 Ok((data, digest)) => {
-                    if let Some(text) = self.cached(placement, key, &digest) {
-                        results.insert(key.clone(), Ok(text));
-                    } else {
-                        needed.push(TemplateInput { cluster: key.clone(), data, digest });
+                    if let Some(text) = self.cached(placement, &key, &digest) {
+                        results.insert(key, Ok(text));
+                        continue;
+                    }
+                    collected += json_size(&data);
+                    let input = TemplateInput { cluster: key, data, digest };
+                    needed.entry(one.template).or_default().push(input);
+                    if collected > BATCH {
+                        collected = 0;
+                        for (template, inputs) in std::mem::take(&mut needed) {
+                            results.extend(self.evaluate(placement, &template, inputs).await?);
+                        }
                     }
                 }
                 Err(error) => {
-                    results.insert(key.clone(), Err(error));
+                    results.insert(key, Err(error));
                 }
             }
         }
-        results.extend(self.evaluate(placement, template, needed).await?);
+        for (template, inputs) in needed {
+            results.extend(self.evaluate(placement, &template, inputs).await?);
+        }
         Ok(results)
     }
 
-    /// Returns the data that a template reads, and the digest of both.
+    /// Returns the data that a template reads, and the digest of both. `other` is data that is not about the cluster.
     pub async fn data(
         &self,
         template: &str,
         key: &ClusterKey,
         cluster: &DynamicObject,
+        other: &Parameters,
     ) -> Result<(Value, Digest), ComposeError> {
-        let view = ClusterView::of(&cluster.data).unwrap_or_default();
-        let (control_plane, infra_cluster) = referenced_objects(template);
+        self.data_with(template, key, cluster, (other, None)).await
+    }
+
+    async fn data_of(
+        &self,
+        key: &ClusterKey,
+        one: &ClusterTemplate,
+    ) -> Result<(Value, Digest), ComposeError> {
+        let content = one.content.as_ref().map(|(name, content)| (*name, &**content));
+        self.data_with(&one.template, key, &one.cluster, (&one.other, content)).await
+    }
+
+    async fn data_with(
+        &self,
+        template: &str,
+        key: &ClusterKey,
+        cluster: &DynamicObject,
+        (other, content): (&Parameters, Option<(&'static str, &Value)>),
+    ) -> Result<(Value, Digest), ComposeError> {
+        let (view, object) = (ClusterView::of(&cluster.data).unwrap_or_default(), as_json(cluster));
+        let wanted = |name: &str| refers_to(template, name);
+        let cluster_class = match class_of(&object, &view).filter(|_| wanted("ClusterClass")) {
+            Some(class) => Some(as_json(&*self.references.class(&class).await?)),
+            None => None,
+        };
+        let spec = view.spec;
         let control_plane =
-            self.referenced(key, control_plane, "controlPlaneRef", view.spec.control_plane_ref).await?;
-        let infra_cluster =
-            self.referenced(key, infra_cluster, "infrastructureRef", view.spec.infrastructure_ref).await?;
+            self.referenced(key, wanted("ControlPlane"), "controlPlaneRef", spec.control_plane_ref).await?;
+        let infra_cluster = self
+            .referenced(key, wanted("InfraCluster"), "infrastructureRef", spec.infrastructure_ref)
+            .await?;
+        let kubernetes_version = if wanted("KubernetesVersion") {
+            let kubernetes = kubernetes_of(&self.references, key, cluster).await?;
+            Some(format!("v{}", kubernetes.current))
+        } else {
+            None
+        };
         let objects = TemplateObjects {
-            cluster: &as_json(cluster),
+            cluster: &object,
             control_plane: control_plane.as_ref(),
             infra_cluster: infra_cluster.as_ref(),
+            cluster_class: cluster_class.as_ref(),
+            kubernetes_version: kubernetes_version.as_deref(),
+            other,
+            content,
         };
         Ok(render_inputs(template, &objects))
     }
@@ -104,17 +168,19 @@ impl Templates {
         if inputs.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let requests =
-            inputs.iter().map(|input| (input.cluster.to_string(), input.data.to_string().into_bytes()));
+        let (mut requests, mut clusters) = (Vec::new(), Vec::new());
+        for TemplateInput { cluster, data, digest } in inputs {
+            requests.push((cluster.to_string(), data.to_string().into_bytes()));
+            clusters.push((cluster, digest));
+        }
         self.metrics.tool_call("render");
-        let outputs =
-            self.service.render(template, requests.collect()).await.map_err(ReconcileError::Render)?;
+        let outputs = self.service.render(template, requests).await.map_err(ReconcileError::Render)?;
         let mut results = BTreeMap::new();
-        for (input, output) in inputs.into_iter().zip(outputs) {
+        for ((cluster, digest), output) in clusters.into_iter().zip(outputs) {
             if let Ok(text) = &output {
-                self.evaluations.insert(placement, &input.cluster, input.digest, text.clone());
+                self.evaluations.insert(placement, &cluster, digest, text.clone());
             }
-            results.insert(input.cluster, output.map_err(|failure| ComposeError::Template(failure.message)));
+            results.insert(cluster, output.map_err(|failure| ComposeError::Template(failure.message)));
         }
         Ok(results)
     }

@@ -6,17 +6,22 @@ use chandler_api::extensions::Scope;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{extension::ExtensionKey, resolution::Range};
+use crate::{
+    extension::ExtensionKey,
+    parameters::{Parameters, value_from_yaml},
+    resolution::Range,
+};
 
 /// Annotation of a Cluster or ClusterClass: `NAME`, `NAME@RANGE` or `platform/NAME@RANGE`, separated by commas or
-/// lines.
+/// lines; or a list in YAML, as in the variable.
 pub const EXTENSIONS_ANNOTATION: &str = "chandler.dev/extensions";
-/// Variable of a topology: a list of the same strings, or of maps `{name, scope, version}`.
+/// Variable of a topology: a list of the same strings, or of maps `{name, scope, version, parameters,
+/// parametersTemplate}`.
 pub const EXTENSIONS_VARIABLE: &str = "extensions";
 
 /// One extension in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Listed {
     /// Name of the Extension.
     pub name: String,
@@ -26,6 +31,12 @@ pub struct Listed {
     /// The accepted versions, as a range. `None` means any.
     #[serde(default)]
     pub version: Option<String>,
+    /// Parameters of the instance.
+    #[serde(default)]
+    pub parameters: Option<Parameters>,
+    /// Parameters of the instance as YAML with templates.
+    #[serde(default)]
+    pub parameters_template: Option<String>,
 }
 
 /// An error in a list of extensions.
@@ -33,8 +44,11 @@ pub struct Listed {
 pub enum ListError {
     #[error("variable {EXTENSIONS_VARIABLE} is not a list")]
     NoList,
+    #[error("annotation {EXTENSIONS_ANNOTATION} begins like a list in YAML, but is none")]
+    NoYaml,
     #[error(
-        "entry {entry} is neither a string such as cert-manager@^1.14 nor a map of name, scope and version"
+        "entry {entry} is neither a string such as cert-manager@^1.14 nor a map of name, scope, version, parameters and \
+         parametersTemplate"
     )]
     NoEntry { entry: String },
     #[error(
@@ -48,8 +62,12 @@ pub enum ListError {
     Duplicate { entry: String },
 }
 
-/// Parses the annotation.
+/// Parses the annotation. No name of an extension begins like a list in YAML.
 pub fn from_annotation(text: &str) -> Result<Vec<Listed>, ListError> {
+    if text.trim_start().starts_with(['[', '-']) {
+        let list = value_from_yaml("the list", text).ok().filter(Value::is_array);
+        return from_variable(&list.ok_or(ListError::NoYaml)?);
+    }
     let entries = text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty());
     validate(entries.map(|entry| (entry.to_owned(), parse_entry(entry))))
 }
@@ -57,13 +75,45 @@ pub fn from_annotation(text: &str) -> Result<Vec<Listed>, ListError> {
 /// Parses the value of the variable.
 pub fn from_variable(value: &Value) -> Result<Vec<Listed>, ListError> {
     let entries = value.as_array().ok_or(ListError::NoList)?;
-    let read = entries.iter().map(|entry| match entry {
+    let read = entries.iter().enumerate().map(|(index, entry)| match entry {
         Value::String(text) => Ok((text.clone(), parse_entry(text.trim()))),
-        other => Listed::deserialize(other)
-            .map(|listed| (listed.name.clone(), listed))
-            .map_err(|_| ListError::NoEntry { entry: other.to_string() }),
+        other => {
+            // A list would be read as the fields in their order.
+            let listed = Listed::deserialize(other).ok().filter(|_| other.is_object());
+            let listed = listed.map(|mut listed| {
+                listed.parameters.iter_mut().flat_map(Parameters::values_mut).for_each(normalize_numbers);
+                (listed.name.clone(), listed)
+            });
+            listed.ok_or_else(|| ListError::NoEntry { entry: entry_name(index, other) })
+        }
     });
     validate(read.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Turns whole floats, such as `1400.0`, into integers, as the API server does. Otherwise the instance would differ from what
+/// was applied, as if a user had changed it.
+fn normalize_numbers(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(normalize_numbers),
+        Value::Array(items) => items.iter_mut().for_each(normalize_numbers),
+        Value::Number(number) if number.is_f64() => {
+            // A float is displayed without an exponent, and without a point if it is whole.
+            let whole = number.as_f64().and_then(|float| float.to_string().parse::<i64>().ok());
+            if let Some(whole) = whole {
+                *value = whole.into();
+            }
+        }
+        Value::Number(_) | Value::String(_) | Value::Bool(_) | Value::Null => {}
+    }
+}
+
+/// Returns how an error refers to an entry. It does not quote parameters.
+fn entry_name(index: usize, entry: &Value) -> String {
+    match (entry, entry.get("name").and_then(Value::as_str)) {
+        (_, Some(name)) => name.to_owned(),
+        (Value::Object(_) | Value::Array(_), None) => format!("number {}", index + 1),
+        (other, None) => other.to_string(),
+    }
 }
 
 /// Returns whether a Cluster has a list, even an empty one.
@@ -95,7 +145,7 @@ fn parse_entry(entry: &str) -> Listed {
         None => (entry, None),
     };
     let key = ExtensionKey::parse(name.trim());
-    Listed { name: key.local_name(), scope: key.scope, version }
+    Listed { name: key.local_name(), scope: key.scope, version, parameters: None, parameters_template: None }
 }
 
 /// Rejects invalid names, invalid ranges and duplicates.
@@ -135,7 +185,8 @@ mod tests {
     use super::*;
 
     fn listed(name: &str, scope: Scope, version: Option<&str>) -> Listed {
-        Listed { name: name.to_owned(), scope, version: version.map(str::to_owned) }
+        let version = version.map(str::to_owned);
+        Listed { name: name.to_owned(), scope, version, parameters: None, parameters_template: None }
     }
 
     #[test]
@@ -158,13 +209,51 @@ mod tests {
             {"name": "cilium", "scope": "Namespace"},
         ]);
         assert_eq!(from_variable(&maps).unwrap(), expected);
+        assert_eq!(from_annotation(&maps.to_string()).unwrap(), expected, "JSON is YAML");
+        let yaml = "- cert-manager@^1.14\n- {name: cilium, scope: Platform, version: '>=1.16 <1.18'}\n- metrics-server\n- cilium";
+        assert_eq!(from_annotation(yaml).unwrap(), expected);
         assert_eq!(from_annotation(" \n,").unwrap(), []);
         assert_eq!(from_variable(&json!([])).unwrap(), []);
     }
 
     #[test]
+    fn entries_carry_parameters() {
+        let list =
+            json!([{"name": "cni", "parameters": {"mtu": 1400}, "parametersTemplate": "zone: a"}, "dns"]);
+        let yaml = "\n- name: cni\n  parameters: {mtu: 1400}\n  parametersTemplate: 'zone: a'\n- dns\n";
+        for found in [from_variable(&list).unwrap(), from_annotation(yaml).unwrap()] {
+            let [cni, dns] = found.try_into().unwrap();
+            assert_eq!(json!(cni.parameters), json!({"mtu": 1400}));
+            assert_eq!(cni.parameters_template.as_deref(), Some("zone: a"));
+            assert_eq!(dns, listed("dns", Scope::Namespace, None));
+        }
+        let secret = json!([{"name": "cni", "parameters": "CANARY"}, {"parameters": {"a": "CANARY"}}]);
+        for entry in secret.as_array().unwrap() {
+            let error = from_variable(&json!([entry])).unwrap_err().to_string();
+            assert!(!error.contains("CANARY"), "{error}");
+        }
+    }
+
+    #[test]
+    fn whole_floats_are_integers() {
+        let expected = json!({"mtu": 1400, "big": 1000, "ratio": 0.5, "list": [{"a": -2}], "text": "1.0"});
+        let list = json!([{"name": "cni", "parameters": {
+            "mtu": 1400.0, "big": 1e3, "ratio": 0.5, "list": [{"a": -2.0}], "text": "1.0",
+        }}]);
+        let yaml = "- name: cni\n  parameters: {mtu: 1400.0, big: 1e3, ratio: 0.5, list: [{a: -2.0}], text: '1.0'}\n";
+        for found in [from_variable(&list).unwrap(), from_annotation(yaml).unwrap()] {
+            assert_eq!(json!(found[0].parameters).to_string(), expected.to_string());
+        }
+        let huge = json!([{"name": "cni", "parameters": {"huge": 1e30}}]);
+        assert_eq!(json!(from_variable(&huge).unwrap()[0].parameters), json!({"huge": 1e30}));
+    }
+
+    #[test]
     fn errors_name_the_entry() {
         let annotations = [
+            ("- a\n b: 1", "begins like a list in YAML"),
+            ("-a,b", "begins like a list in YAML"),
+            ("[a, [b]]", "entry number 2 is neither a string"),
             ("a,B", "entry B does not name an extension"),
             ("a/b", "entry a/b does not name an extension"),
             ("@1.x", "entry @1.x does not name an extension"),
@@ -181,7 +270,7 @@ mod tests {
         let variables = [
             (json!("a"), "variable extensions is not a list"),
             (json!(["a", 1]), "entry 1 is neither a string"),
-            (json!([{"version": "1.x"}]), "is neither a string"),
+            (json!([{"version": "1.x"}]), "entry number 1 is neither a string"),
             (json!([{"name": "a", "range": "1.x"}]), "is neither a string"),
             (json!([{"name": "a", "scope": "World"}]), "is neither a string"),
             (json!([{"name": "a b"}]), "entry a b does not name an extension"),

@@ -3,6 +3,7 @@
 
 pub mod backoff;
 pub mod catalog;
+pub mod change_plan;
 pub mod cluster_conditions;
 pub mod cluster_deletion;
 pub mod cluster_list;

@@ -4,16 +4,23 @@
 //! `parameters`.
 
 mod cost;
+mod reference;
 mod render;
 mod schema;
+mod secret_values;
 mod source;
 
 use serde_json::{Map, Value};
 
 pub use self::{
+    reference::{
+        SecretContent, depends_on_cluster, has_values_of_release, may_be_secret, reference_texts,
+        visible_object,
+    },
     render::{Rendered, render},
     schema::{MAX_REPORTED, Schema, SchemaError, Violation, summarize},
-    source::{SourceValue, from_package_yaml, from_yaml, lookup},
+    secret_values::{MASKED, SecretMask, SecretValues},
+    source::{SourceValue, from_package_yaml, from_yaml, lookup, value_from_yaml},
 };
 
 /// Parameters by name.
@@ -32,13 +39,27 @@ pub fn merge(layers: impl IntoIterator<Item = Parameters>) -> Parameters {
     merged
 }
 
-fn merge_into(base: &mut Parameters, layer: Parameters) {
+/// Merges a layer into others, over which it takes precedence: see [`merge`].
+pub fn merge_into(base: &mut Parameters, layer: Parameters) {
     for (name, value) in layer {
         match (base.get_mut(&name), value) {
             (Some(Value::Object(base)), Value::Object(layer)) => merge_into(base, layer),
             (_, value) => {
                 base.insert(name, value);
             }
+        }
+    }
+}
+
+/// Returns about how many bytes of JSON a value has, at least the exact number for texts without escapes.
+pub fn json_size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 20,
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| json_size(item) + 1).sum::<usize>(),
+        Value::Object(fields) => {
+            2 + fields.iter().map(|(name, value)| name.len() + 4 + json_size(value)).sum::<usize>()
         }
     }
 }

@@ -14,10 +14,10 @@ mod template_paths;
 mod templates;
 
 pub use changes::{Change, changes};
-pub use extension_instance::{
-    ReleaseContent, addon_release, addon_release_name, must_write_values, pin, release_identity,
+pub use extension_instance::{ReleaseContent, addon_release, addon_release_name, pin, release_identity};
+pub use helm_chart_proxy::{
+    VALUES_FROM, composed_release_object, has_package_of, release_object, rendered_release_object,
 };
-pub use helm_chart_proxy::{release_object, rendered_release_object};
 pub use kind::PlacementKind;
 pub use kubernetes_follower::{
     FollowerOutcome, Kept, KubernetesFollower, UpgradeAnswer, after_control_plane, before_upgrade,
@@ -27,6 +27,6 @@ pub use report::{ClusterFailure, DeleteFailure, PlacementSummary, report};
 pub use selection::{Selection, SelectionError};
 pub use source_progress::{SourceChecks, revisions_text};
 pub use templates::{
-    RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, referenced_objects, render_inputs, rendering,
+    RENDERED_FROM_ANNOTATION, Rendering, TemplateObjects, refers_to, render_inputs, rendering,
     visible_to_templates,
 };

@@ -1,11 +1,15 @@
 //! AddonPolicies: what applies to the releases of a placement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use chandler_api::extensions::{
     AddonPolicySpec, CrdsPolicy, DriftMode, DriftPolicy, FieldConflicts, ON_CLUSTER_DELETE_ANNOTATION,
     OnClusterDelete, OnFailure, OnUnselect, POLICY_ANNOTATION, PlacementKindName, PlacementReference,
     Reference, Remediation, RolloutPolicy, SUSPEND_ANNOTATION, Scope, TestPolicy, UNSELECTED_ANNOTATION,
+    ValuesFrom,
 };
 use kube_core::{Resource, ResourceExt as _};
 
@@ -20,6 +24,17 @@ pub struct PolicyOverrides {
     pub atomic: bool,
     pub skip_crds: bool,
     pub force: bool,
+    pub values: ValuesOwner,
+}
+
+/// What says where the values of a placement come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValuesOwner {
+    /// The policy may add sources.
+    #[default]
+    Policy,
+    /// The placement has sources of its own, so those of a policy do not count.
+    Placement,
 }
 
 /// What applies to the releases of one placement: its policy, merged with its options.
@@ -47,6 +62,8 @@ pub struct ReleasePolicy {
     pub test: Option<TestPolicy>,
     /// How changes reach clusters. `None` means all at once.
     pub rollout: Option<RolloutPolicy>,
+    /// Where values come from.
+    pub values_from: Vec<ValuesFrom>,
 }
 
 impl Default for ReleasePolicy {
@@ -64,9 +81,13 @@ impl Default for ReleasePolicy {
             drift: DriftPolicy::default(),
             test: None,
             rollout: None,
+            values_from: Vec::new(),
         }
     }
 }
+
+/// What applies without a policy.
+static DEFAULTS: LazyLock<ReleasePolicy> = LazyLock::new(ReleasePolicy::default);
 
 /// The policy of a placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,7 +98,7 @@ pub enum PolicyState {
     /// The policy does not exist. The text names it, such as `AddonPolicy fleet/careful`.
     Missing(String),
     Known {
-        policy: ReleasePolicy,
+        policy: Box<ReleasePolicy>,
         /// Where the policy contradicts the placement, for users.
         conflict: Option<String>,
     },
@@ -85,10 +106,10 @@ pub enum PolicyState {
 
 impl PolicyState {
     /// Returns what applies. Without a policy, these are the defaults.
-    pub fn effective(&self) -> ReleasePolicy {
+    pub fn effective(&self) -> &ReleasePolicy {
         match self {
-            Self::None | Self::Missing(_) => ReleasePolicy::default(),
-            Self::Known { policy, .. } => policy.clone(),
+            Self::None | Self::Missing(_) => &DEFAULTS,
+            Self::Known { policy, .. } => policy,
         }
     }
 
@@ -159,6 +180,7 @@ pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy
         drift: spec.drift.clone().unwrap_or_default(),
         test: spec.test.filter(|test| test.run),
         rollout: spec.rollout.clone(),
+        values_from: spec.values_from.clone(),
     };
     let mut conflicts = Vec::new();
     if let Some(remediation) = policy.remediation.as_mut().filter(|_| options.atomic)
@@ -186,6 +208,10 @@ pub fn merge(spec: &AddonPolicySpec, options: PolicyOverrides) -> (ReleasePolicy
             }
             Some(CrdsPolicy::Skip) | None => {}
         }
+    }
+    if options.values == ValuesOwner::Placement && !spec.values_from.is_empty() {
+        policy.values_from.clear();
+        conflicts.push("valuesFrom is for HelmChartProxies, use parametersFrom of the ExtensionInstance");
     }
     let conflict = (!conflicts.is_empty()).then(|| {
         format!("the policy contradicts the placement: {}; change one of them", conflicts.join(", "))

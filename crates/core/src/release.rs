@@ -14,6 +14,7 @@ mod rollback_request;
 mod state;
 mod test_hooks;
 mod tool;
+mod values_secret;
 
 pub use claim::{Claimant, Collision};
 pub use desired::{
@@ -25,13 +26,20 @@ pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
 pub use kind::ReleaseKind;
 pub use operation::{ApplyKind, Operation, OperationKind};
+#[cfg(test)]
+pub(crate) use plan::fixtures;
 pub use plan::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, Plan,
-    RemoveFinalizer, RolledBackCause, Step, Wait, failure_key, impossible_rollback, plan,
+    RemoveFinalizer, RolledBackCause, Step, Wait, failure_key, hold_install, impossible_rollback, plan,
 };
 pub(crate) use report::unhealthy_object;
-pub use report::{ANOTHER_NAME, Findings, Progress, Report, keep_health_message, report};
+pub use report::{ANOTHER_NAME, Findings, Progress, Report, keep_health_message, report, wait_text};
 pub use rollback_request::{RequestedRollback, RollbackOrigin, RollbackRequest};
 pub use state::State;
 pub use test_hooks::{PackageTest, TestNeed, TestReport, test_record};
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};
+pub(crate) use values_secret::refer_to_values;
+pub use values_secret::{
+    StoredValues, awaits_policy_values, belongs_to, must_write_values, unused_values_secret,
+    values_secret_name,
+};

@@ -19,7 +19,7 @@ pub use self::{
         KubeconfigEdit, KubeconfigProxy, KubeconfigRefusal, client_certificate_pem, direct_kubeconfig,
         proxy_kubeconfig,
     },
-    proxy_policy::ProxyPolicy,
+    proxy_policy::{ProxyPolicy, ProxyUser},
     report::{KubeconfigState, TunnelObservation, TunnelProblem, TunnelReport, report, tunnel_problem},
     schedule::{next_check, predicted_rotation},
 };

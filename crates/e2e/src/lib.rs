@@ -35,6 +35,7 @@ pub mod service;
 pub mod shell;
 pub mod signals;
 pub mod sync_world;
+pub mod terminal;
 pub mod third_party;
 pub mod tunnel_installation;
 pub mod tunnel_world;

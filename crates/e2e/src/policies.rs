@@ -1,7 +1,10 @@
 //! Policies of placements, and what releases report about them.
 
-use chandler_api::extensions::POLICY_ANNOTATION;
-use kube::api::{Patch, PatchParams};
+use chandler_api::extensions::{AddonPolicy, POLICY_ANNOTATION};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -23,6 +26,12 @@ impl World {
             "metadata": {"name": name, "namespace": namespace}, "spec": spec,
         }))
         .await;
+    }
+
+    /// Deletes an AddonPolicy in the namespace of the test.
+    pub async fn delete_policy(&self, name: &str) {
+        let policies: Api<AddonPolicy> = Api::namespaced(self.client.clone(), &self.namespace);
+        policies.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// Applies a HelmChartProxy that uses a policy from the beginning; `fields` replaces fields of its spec.

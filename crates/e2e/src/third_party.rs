@@ -1,7 +1,10 @@
 //! Widely used charts, with values that cover edge cases. They are read from Go modules, so that no copy of them is
 //! checked in.
 
-use std::path::PathBuf;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use crate::go_module;
 
@@ -103,8 +106,8 @@ operator: {replicas: 1, tolerations: null}
         folder: "charts/kyverno",
         values: "
 global: {image: {registry: example.invalid}}
-# The CRDs are several megabytes, more than the Secret of a release may hold.
-crds: {install: off}
+# Three megabytes of objects, which are half of what the Secret of a release may hold.
+crds: {install: on}
 grafana: {enabled: true, annotations: {octal: '0777'}}
 admissionController: {replicas: 3, priorityClassName: null}
 features: {logging: {verbosity: 0b11}}
@@ -112,3 +115,40 @@ webhooksCleanup: {enabled: false}
 ",
     },
 ];
+
+/// The module of cert-manager, at a version that the programs of the sandbox use too.
+const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager@v1.19.3";
+
+/// The values of cert-manager for a cluster without real Pods: nothing waits for its webhook.
+pub const CERT_MANAGER_VALUES: &str = r#"{
+    "crds": {"enabled": true}, "startupapicheck": {"enabled": false},
+    "webhook": {
+        "validatingWebhookConfiguration": {"namespaceSelector": {"matchLabels": {"e2e.example/validate": "true"}}},
+        "mutatingWebhookConfiguration": {"namespaceSelector": {"matchLabels": {"e2e.example/validate": "true"}}}
+    }
+}"#;
+
+/// Copies the chart of cert-manager, an operator with its CRDs, to a folder. The module has only a template of its `Chart.yaml`.
+pub async fn cert_manager(folder: &Path) -> PathBuf {
+    let module = go_module::folder(&std::env::temp_dir(), CERT_MANAGER).await;
+    let chart = module.join("deploy/charts/cert-manager");
+    copy(&chart, folder).unwrap();
+    let metadata = fs::read_to_string(chart.join("Chart.template.yaml")).unwrap();
+    fs::write(folder.join("Chart.yaml"), metadata.replace("{{IS_PRERELEASE}}", "false")).unwrap();
+    folder.to_owned()
+}
+
+/// Copies a folder with everything below it.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::write(&target, fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
+}

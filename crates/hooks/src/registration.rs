@@ -136,7 +136,7 @@ pub(crate) async fn supports_control_plane_upgrade_hook(client: &Client) -> Resu
 /// Returns why Cluster API calls no hooks, if that is why an ExtensionConfig could not be applied.
 ///
 /// The CRD is installed with and without the feature gate. Without it, the webhook of Cluster API rejects every
-/// ExtensionConfig, and only its message says so.
+/// ExtensionConfig, and only its message names the gate.
 fn disabled(error: &kube::Error) -> Option<Disabled> {
     let kube::Error::Api(status) = error else { return None };
     if status.code == 404 {

@@ -93,7 +93,8 @@ impl ClusterctlMove<'_> {
 
     /// Returns the objects of the namespace in the order of their creation, owners first: the Secrets and Clusters with
     /// these names, all ExtensionCatalogs, Extensions, AddonPolicies, HelmChartProxies and ExtensionInstances, the
-    /// kubeconfigs of the Clusters, every SandboxControlPlane, and all HelmReleaseProxies and AddonReleases.
+    /// kubeconfigs of the Clusters, every SandboxControlPlane, all HelmReleaseProxies and AddonReleases, and the Secrets that
+    /// belong to these or to a placement.
     pub async fn graph(&self, secrets: &[&str], clusters: &[&str]) -> Result<Vec<Node>, Error> {
         let cluster_id = |name: &str| ObjectId::new(CAPI, "Cluster", name);
         let mut nodes = Vec::new();
@@ -123,6 +124,11 @@ impl ClusterctlMove<'_> {
         ] {
             nodes.extend(self.list(api_version, kind).await?);
         }
+        let is_owned = |node: &Node| {
+            let owners = ["HelmChartProxy", "ExtensionInstance", "HelmReleaseProxy", "AddonRelease"];
+            node.owner.as_ref().is_some_and(|owner| owners.contains(&owner.kind.as_str()))
+        };
+        nodes.extend(self.list("v1", "Secret").await?.into_iter().filter(is_owned));
         Ok(nodes)
     }
 

@@ -1,6 +1,7 @@
 //! The client of a package tool, in Chandler's own types.
 
 mod compare_and_test;
+mod render;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -26,6 +27,8 @@ use crate::{
     order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
     supervisor::{ProcessGuard, Service, Supervisor},
 };
+
+pub use render::RenderedRelease;
 
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;

@@ -11,7 +11,7 @@ use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{ReleaseRecords, ReleaseStatus},
-    release::{ApplyKind, ValuesReuse},
+    release::{ApplyKind, ExecutionOptions, RenderingOptions, ValuesReuse},
     target::{Target, TargetAuth, TargetProxy},
 };
 
@@ -44,30 +44,35 @@ pub fn apply(order: ApplyOrder) -> proto::ApplyRequest {
             ApplyKind::Upgrade | ApplyKind::Recover => proto::ApplyAction::Upgrade,
         }
         .into(),
-        options: Some(proto::ApplyOptions {
-            create_namespace: execution.create_namespace,
-            wait: execution.wait,
-            wait_for_jobs: execution.wait_for_jobs,
-            atomic: execution.atomic,
-            disable_hooks: rendering.disable_hooks,
-            crds: crd_policy(execution.crds).into(),
-            take_ownership: execution.take_ownership,
-            method: proto::ApplyMethod::PreferServerSide.into(),
-            force_conflicts: false,
-            force_replace: false,
-            force: execution.force,
-            max_history: execution.max_history,
-            cleanup_on_fail: execution.cleanup_on_fail,
-            values_reuse: values_reuse(rendering.values_reuse).into(),
-            sub_notes: rendering.sub_notes,
-            skip_schema_validation: false,
-            timeout: duration(execution.timeout),
-            description: String::new(),
-            field_conflicts: field_conflicts(execution.conflicts).into(),
-            replace_unsafe_crds: execution.replace_unsafe_crds,
-        }),
+        options: Some(apply_options(&rendering, &execution)),
         input_digest: inputs.to_string(),
         recover: kind == ApplyKind::Recover,
+    }
+}
+
+/// Returns the options of an install or upgrade.
+pub fn apply_options(rendering: &RenderingOptions, execution: &ExecutionOptions) -> proto::ApplyOptions {
+    proto::ApplyOptions {
+        create_namespace: execution.create_namespace,
+        wait: execution.wait,
+        wait_for_jobs: execution.wait_for_jobs,
+        atomic: execution.atomic,
+        disable_hooks: rendering.disable_hooks,
+        crds: crd_policy(execution.crds).into(),
+        take_ownership: execution.take_ownership,
+        method: proto::ApplyMethod::PreferServerSide.into(),
+        force_conflicts: false,
+        force_replace: false,
+        force: execution.force,
+        max_history: execution.max_history,
+        cleanup_on_fail: execution.cleanup_on_fail,
+        values_reuse: values_reuse(rendering.values_reuse).into(),
+        sub_notes: rendering.sub_notes,
+        skip_schema_validation: false,
+        timeout: duration(execution.timeout),
+        description: String::new(),
+        field_conflicts: field_conflicts(execution.conflicts).into(),
+        replace_unsafe_crds: execution.replace_unsafe_crds,
     }
 }
 

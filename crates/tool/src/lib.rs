@@ -29,9 +29,11 @@ pub mod generated {
 
 pub use build::{BuildInput, BuiltObject};
 pub use chandler_core::release::ApplyKind;
-pub use client::{Applied, OperationFailure, PackageTool, ReleaseDetails, StepReport, ToolDescription};
+pub use client::{
+    Applied, OperationFailure, PackageTool, ReleaseDetails, RenderedRelease, StepReport, ToolDescription,
+};
 pub use convert::target as target_message;
-pub use order::{ApplyOrder, CompareOrder, PackageFile, RemoveOrder, RollbackOrder, TestOrder};
+pub use order::{ApplyOrder, CompareOrder, PackageFile, RemoveOrder, RenderOrder, RollbackOrder, TestOrder};
 pub use supervisor::{ProcessGuard, Service, Supervisor, SupervisorConfig, ToolError};
 pub use template::{RenderFailure, TemplateService};
 pub use tools::Tools;

@@ -86,6 +86,18 @@ pub struct TestOrder {
     pub logs: bool,
 }
 
+/// What to render: the objects that an install or upgrade would apply.
+#[derive(Clone, Debug)]
+pub struct RenderOrder {
+    pub target: Target,
+    pub release: ReleaseId,
+    /// `None` means that only the objects of the stored revision are returned.
+    pub package: Option<PackageFile>,
+    pub values: String,
+    pub rendering: RenderingOptions,
+    pub execution: ExecutionOptions,
+}
+
 /// A removal to run.
 #[derive(Clone, Debug)]
 pub struct RemoveOrder {

@@ -3,14 +3,14 @@
 mod reader;
 mod views;
 
-use chandler_api::extensions::ExtensionCatalog;
+use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::failure::Failure;
 use chandler_source::SourceError;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 pub use self::{
     reader::{CatalogReader, FetchedCatalog},
-    views::{CatalogView, ChartView, DependencyView, PackageView, SearchResultView},
+    views::{CatalogView, ChartView, DependencyView, ExtensionView, PackageView, SearchResultView},
 };
 
 /// A catalog or a chart cannot be shown.
@@ -20,6 +20,8 @@ pub enum Error {
         "listing ExtensionCatalogs; are Chandler's CRDs installed (`chandler crds`), and may you list them?"
     )]
     List { source: Box<kube::Error> },
+    #[error("listing Extensions; are Chandler's CRDs installed (`chandler crds`), and may you list them?")]
+    ListExtensions { source: Box<kube::Error> },
     #[error("there is no ExtensionCatalog {name}; list them with `chandler catalog list`")]
     CatalogNotFound { name: String },
     #[error("several namespaces have an ExtensionCatalog {name}: {}; choose one with --namespace", namespaces.join(", "))]
@@ -46,6 +48,24 @@ pub async fn list_catalogs(client: &Client, namespace: Option<&str>) -> Result<V
     let mut catalogs = list.map_err(|error| Error::List { source: Box::new(error) })?.items;
     catalogs.sort_by_key(namespaced_name);
     Ok(catalogs)
+}
+
+/// Lists the Extensions of a namespace that match all search terms, sorted by namespace and name. `None` means all namespaces.
+pub async fn list_extensions(
+    client: &Client,
+    namespace: Option<&str>,
+    terms: &[String],
+) -> Result<Vec<ExtensionView>, Error> {
+    let api: Api<Extension> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let list = api.list(&ListParams::default()).await;
+    let list = list.map_err(|error| Error::ListExtensions { source: Box::new(error) })?;
+    let mut views: Vec<_> = list.items.iter().map(ExtensionView::new).collect();
+    views.retain(|view| view.matches(terms));
+    views.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    Ok(views)
 }
 
 /// Returns the catalog with this name. Fails if several namespaces have one.

@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod history;
 pub mod listing;
 pub mod paging;
+pub mod plan;
 pub mod rollback;
 pub mod rollouts;
 pub mod sources;

@@ -5,8 +5,7 @@ use serde_json::json;
 
 use crate::{
     fleet::{Fleet, Release},
-    rollouts::patch,
-    suspend_and_retry::{AnnotatedObjects, Change},
+    suspend_and_retry::{AnnotatedObjects, Change, annotations},
 };
 
 /// A rollback that is not possible.
@@ -54,7 +53,7 @@ fn roll_back_one(release: &Release, revision: Option<u32>) -> Result<Change, Rol
     Ok(Change {
         object: release.object.clone(),
         cluster: Some(release.cluster.clone()),
-        patch: value.map(|value| patch(&[(ROLLBACK_ANNOTATION, json!(value))])),
+        patch: value.map(|value| annotations(&[(ROLLBACK_ANNOTATION, json!(value))])),
     })
 }
 
@@ -78,7 +77,7 @@ mod tests {
         Fleet { placements: vec![placement("hello", &[])], releases }
     }
 
-    fn annotations(change: &Change) -> Option<Value> {
+    fn annotations_of(change: &Change) -> Option<Value> {
         change.patch.as_ref().map(|patch| patch["metadata"]["annotations"].clone())
     }
 
@@ -88,10 +87,10 @@ mod tests {
         let all = AnnotatedObjects::Placement(&fleet.placements[0]);
         let changes = roll_back(&all, &fleet, None).unwrap();
         let rolled_back = Some(json!({"chandler.dev/rollback-to": "3.d1.7"}));
-        assert_eq!(changes.iter().map(annotations).collect::<Vec<_>>(), [rolled_back, None]);
+        assert_eq!(changes.iter().map(annotations_of).collect::<Vec<_>>(), [rolled_back, None]);
         let one = AnnotatedObjects::Releases(vec![&fleet.releases[0]]);
         let changes = roll_back(&one, &fleet, Some(2)).unwrap();
-        assert_eq!(annotations(&changes[0]), Some(json!({"chandler.dev/rollback-to": "2.d1.7"})));
+        assert_eq!(annotations_of(&changes[0]), Some(json!({"chandler.dev/rollback-to": "2.d1.7"})));
         let error = roll_back(&one, &fleet, Some(4)).unwrap_err().to_string();
         assert_eq!(
             error,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fleet::{Fleet, Placement},
-    suspend_and_retry::{Change, ChangeError, releases_of},
+    suspend_and_retry::{Change, ChangeError, annotations, releases_of},
 };
 
 /// A rollout that cannot be changed as requested.
@@ -41,7 +41,8 @@ pub fn rollout(placement: &Placement) -> Result<&RolloutStatus, RolloutError> {
 /// Returns the change that pauses a rollout.
 pub fn pause(placement: &Placement) -> Result<Change, RolloutError> {
     rollout(placement)?;
-    let patch = (!placement.rollout.paused).then(|| patch(&[(ROLLOUT_PAUSED_ANNOTATION, json!("true"))]));
+    let patch =
+        (!placement.rollout.paused).then(|| annotations(&[(ROLLOUT_PAUSED_ANNOTATION, json!("true"))]));
     Ok(change(placement, patch))
 }
 
@@ -53,7 +54,7 @@ pub fn resume(fleet: &Fleet, placement: &Placement, now: Timestamp) -> Result<Ch
         releases_of(fleet, placement).into_iter().filter_map(|one| one.status.last_failure.as_ref());
     let after = |at: Timestamp| at.checked_add(SignedDuration::from_secs(1)).unwrap_or(at);
     let resumed_at = failures.map(|failure| after(failure.at.0)).fold(now, Timestamp::max);
-    let patch = patch(&[
+    let patch = annotations(&[
         (ROLLOUT_PAUSED_ANNOTATION, Value::Null),
         (ROLLOUT_ABORT_ANNOTATION, Value::Null),
         (ROLLOUT_RESUME_AT_ANNOTATION, json!(resumed_at.to_string())),
@@ -69,7 +70,7 @@ pub fn abort(placement: &Placement) -> Result<Change, RolloutError> {
         RolloutState::Done => Err(RolloutError::Ended { placement: placement.object.to_string() }),
         _ => {
             let targets = json!(status.targets.join(","));
-            Ok(change(placement, Some(patch(&[(ROLLOUT_ABORT_ANNOTATION, targets)]))))
+            Ok(change(placement, Some(annotations(&[(ROLLOUT_ABORT_ANNOTATION, targets)]))))
         }
     }
 }
@@ -87,23 +88,17 @@ pub fn skip(fleet: &Fleet, placement: &Placement, clusters: &[String]) -> Result
     all.extend(clusters.iter().cloned());
     let is_changed = all != placement.rollout.skip;
     let names = json!(all.into_iter().collect::<Vec<_>>().join(","));
-    Ok(change(placement, is_changed.then(|| patch(&[(ROLLOUT_SKIP_ANNOTATION, names)]))))
+    Ok(change(placement, is_changed.then(|| annotations(&[(ROLLOUT_SKIP_ANNOTATION, names)]))))
 }
 
 /// Returns the change that includes all clusters in rollouts again.
 pub fn skip_none(placement: &Placement) -> Change {
     let is_changed = !placement.rollout.skip.is_empty();
-    change(placement, is_changed.then(|| patch(&[(ROLLOUT_SKIP_ANNOTATION, Value::Null)])))
+    change(placement, is_changed.then(|| annotations(&[(ROLLOUT_SKIP_ANNOTATION, Value::Null)])))
 }
 
 fn change(placement: &Placement, patch: Option<Value>) -> Change {
     Change { object: placement.object.clone(), cluster: None, patch }
-}
-
-pub(crate) fn patch(annotations: &[(&str, Value)]) -> Value {
-    let annotations: serde_json::Map<_, _> =
-        annotations.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    json!({"metadata": {"annotations": annotations}})
 }
 
 #[cfg(test)]
@@ -128,14 +123,14 @@ mod tests {
         Fleet { placements: vec![placement], releases }
     }
 
-    fn annotations(change: &Change) -> Option<Value> {
+    fn annotations_of(change: &Change) -> Option<Value> {
         change.patch.as_ref().map(|patch| patch["metadata"]["annotations"].clone())
     }
 
     #[test]
     fn rollouts_are_paused_and_resumed() {
         let mut fleet = fleet(RolloutState::Stopped);
-        let paused = annotations(&pause(&fleet.placements[0]).unwrap());
+        let paused = annotations_of(&pause(&fleet.placements[0]).unwrap());
         assert_eq!(paused, Some(json!({"chandler.dev/rollout-paused": "true"})));
         fleet.placements[0].rollout.paused = true;
         assert_eq!(pause(&fleet.placements[0]).unwrap().patch, None);
@@ -144,7 +139,7 @@ mod tests {
         assert!(matches!(resume(&fleet, &other, Timestamp::UNIX_EPOCH), Err(RolloutError::NoRollout { .. })));
         let resumed = |now: &str| {
             let change = resume(&fleet, &fleet.placements[0], now.parse().unwrap()).unwrap();
-            annotations(&change).unwrap()
+            annotations_of(&change).unwrap()
         };
         let late = resumed("2026-01-01T01:00:00Z");
         assert_eq!(late["chandler.dev/rollout-resume-at"], "2026-01-01T01:00:00Z");
@@ -155,7 +150,7 @@ mod tests {
 
     #[test]
     fn only_a_running_rollout_is_aborted() {
-        let of = |state| abort(&fleet(state).placements[0]).map(|change| annotations(&change));
+        let of = |state| abort(&fleet(state).placements[0]).map(|change| annotations_of(&change));
         let targets = Some(json!({"chandler.dev/rollout-abort": "t1,t2"}));
         for state in [RolloutState::Progressing, RolloutState::Stopped, RolloutState::Paused] {
             assert_eq!(of(state), Ok(targets.clone()));
@@ -171,13 +166,13 @@ mod tests {
         fleet.placements[0].rollout.skip.insert("bravo".to_owned());
         let placement = &fleet.placements[0];
         let alpha = skip(&fleet, placement, &["alpha".to_owned()]).unwrap();
-        assert_eq!(annotations(&alpha), Some(json!({"chandler.dev/rollout-skip": "alpha,bravo"})));
+        assert_eq!(annotations_of(&alpha), Some(json!({"chandler.dev/rollout-skip": "alpha,bravo"})));
         assert_eq!(skip(&fleet, placement, &["bravo".to_owned()]).unwrap().patch, None);
         let error = skip(&fleet, placement, &["zulu".to_owned()]).unwrap_err().to_string();
         assert_eq!(
             error,
             "HelmChartProxy fleet/hello has no release on cluster `zulu`; it has releases on alpha, bravo"
         );
-        assert_eq!(annotations(&skip_none(placement)), Some(json!({"chandler.dev/rollout-skip": null})));
+        assert_eq!(annotations_of(&skip_none(placement)), Some(json!({"chandler.dev/rollout-skip": null})));
     }
 }

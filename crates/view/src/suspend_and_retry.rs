@@ -91,12 +91,12 @@ impl<'a> AnnotatedObjects<'a> {
 
     /// Returns the changes that suspend the objects.
     pub fn suspend(&self) -> Vec<Change> {
-        self.annotate(|suspended| (!suspended).then(|| annotation(SUSPEND_ANNOTATION, &json!("true"))))
+        self.annotate(|suspended| (!suspended).then(|| annotations(&[(SUSPEND_ANNOTATION, json!("true"))])))
     }
 
     /// Returns the changes that resume the objects.
     pub fn resume(&self) -> Vec<Change> {
-        self.annotate(|suspended| suspended.then(|| annotation(SUSPEND_ANNOTATION, &Value::Null)))
+        self.annotate(|suspended| suspended.then(|| annotations(&[(SUSPEND_ANNOTATION, Value::Null)])))
     }
 
     /// Returns the changes that retry the failed releases of a placement, or these releases. A release that has not failed has
@@ -113,8 +113,8 @@ impl<'a> AnnotatedObjects<'a> {
         let change = |release: &Release| {
             // A release that a user has rolled back is tried again, too.
             let patch = || {
-                let retry_at = retry_at(release, now).to_string();
-                json!({"metadata": {"annotations": {RETRY_ANNOTATION: retry_at, ROLLBACK_ANNOTATION: null}}})
+                let retry_at = json!(retry_at(release, now).to_string());
+                annotations(&[(RETRY_ANNOTATION, retry_at), (ROLLBACK_ANNOTATION, Value::Null)])
             };
             change(release, is_retried(release).then(patch))
         };
@@ -162,8 +162,11 @@ fn change(release: &Release, patch: Option<Value>) -> Change {
     Change { object: release.object.clone(), cluster: Some(release.cluster.clone()), patch }
 }
 
-fn annotation(name: &str, value: &Value) -> Value {
-    json!({"metadata": {"annotations": {name: value}}})
+/// Returns the merge patch that sets annotations, or removes those that are null.
+pub(crate) fn annotations(values: &[(&str, Value)]) -> Value {
+    let values: serde_json::Map<_, _> =
+        values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    json!({"metadata": {"annotations": values}})
 }
 
 /// Returns whether another attempt makes sense: the release has failed, and not only its objects. A release that waits until it

@@ -311,11 +311,17 @@ impl Connections {
         let _ = self.changes.send(InventoryChange { cluster: cluster.clone(), release });
     }
 
-    async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<(Reached, Probe), Failure> {
-        let records = (self.records_of.0)(tool).await?;
+    /// Reads how to reach a cluster. Opens no connection to it.
+    pub async fn read_target(&self, cluster: &ClusterKey) -> Result<Target, Failure> {
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
         self.proxies.check(target.proxy.as_ref())?;
+        Ok(target)
+    }
+
+    async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<(Reached, Probe), Failure> {
+        let records = (self.records_of.0)(tool).await?;
+        let target = self.read_target(cluster).await?;
         let TargetClient { client, probe, shared } =
             reach::client(&target, &self.requests, self.watch_silence)?;
         Ok((Reached { target: Arc::new(target), client, shared, records }, probe))

@@ -2,6 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{ExtensionVersion, Reference, rules};
 use crate::addons::{is_default, rules::absolute_url};
@@ -34,6 +35,15 @@ use crate::addons::{is_default, rules::absolute_url};
         json_path = ".status.conditions[?(@.type=='Ready')].lastTransitionTime"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Display Name", type_ = "string", priority = 1, json_path = ".spec.displayName"),
+    printcolumn(name = "App Version", type_ = "string", priority = 1, json_path = ".status.appVersion"),
+    printcolumn(name = "Categories", type_ = "string", priority = 1, json_path = ".spec.categories"),
+    printcolumn(
+        name = "Documentation",
+        type_ = "string",
+        priority = 1,
+        json_path = ".spec.documentationURL"
+    ),
     printcolumn(
         name = "Message",
         type_ = "string",
@@ -184,6 +194,7 @@ pub enum UpgradeMoment {
 /// The clusters on which an extension is installed by default.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
 pub struct DefaultInstall {
     /// Selects Clusters by label: in the namespace of the Extension, or in all namespaces if the Extension is in the platform
     /// namespace.
@@ -196,6 +207,13 @@ pub struct DefaultInstall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
+    /// Parameters of the instances, which override `parametersTemplate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "rules::any_object")]
+    pub parameters: Option<Map<String, Value>>,
+    /// Parameters of the instances as YAML, evaluated for each cluster as `parametersTemplate` of an instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters_template: Option<String>,
 }
 
 /// What happens to an extension when its cluster is deleted.
@@ -235,6 +253,9 @@ pub struct ExtensionStatus {
     /// The newest version that can be selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<String>,
+    /// Version of the application in the newest version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_version: Option<String>,
     /// Number of versions that can be selected: those that are valid and not withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available: Option<u32>,

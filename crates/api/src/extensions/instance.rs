@@ -84,7 +84,8 @@ pub struct ExtensionInstanceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "rules::any_object")]
     pub parameters: Option<Map<String, Value>>,
-    /// Parameters as YAML. Go templates in it can refer to `.Cluster`.
+    /// Parameters as YAML, evaluated for each cluster. Go templates in it can refer to `.Cluster`, `.ControlPlane`,
+    /// `.InfraCluster`, `.ClusterClass`, `.KubernetesVersion`, and to `.Values`, the parameters that it overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters_template: Option<String>,
     /// Parameters from other objects. Later entries override earlier ones.

@@ -11,7 +11,7 @@ pub use self::{
     drift::{DriftIgnore, DriftMode, DriftPolicy, DriftTarget},
     test_hooks::{TestFailure, TestPolicy},
 };
-use super::{OnClusterDelete, RolloutPolicy};
+use super::{KeyReference, OnClusterDelete, ParametersFrom, RolloutPolicy, rules};
 use crate::addons::is_default;
 
 /// How the releases of placements are operated. A change of a policy creates no revision.
@@ -80,6 +80,34 @@ pub struct AddonPolicySpec {
     /// How a change of the placement reaches its clusters, one after another. If unset, it reaches all of them at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutPolicy>,
+    /// Values from Secrets and ConfigMaps in the namespace of the placement, for HelmChartProxies. Later entries override earlier
+    /// ones, and `valuesTemplate` overrides all of them. Unlike everything else in a policy, they are part of the release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub values_from: Vec<ValuesFrom>,
+}
+
+/// Values from a Secret or ConfigMap. Name and key may be Go templates over the same data as `valuesTemplate`.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "kube_core"), validation = rules::one_of(&["secret", "configMap"]))]
+#[serde(rename_all = "camelCase")]
+pub struct ValuesFrom {
+    /// A key of a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<KeyReference>,
+    /// A key of a ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<KeyReference>,
+    /// The value to set, for example `auth.password`. If unset, the content is YAML with values by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub parameter: Option<String>,
+}
+
+impl From<ValuesFrom> for ParametersFrom {
+    fn from(ValuesFrom { secret, config_map, parameter }: ValuesFrom) -> Self {
+        Self { secret, config_map, parameter, ..Self::default() }
+    }
 }
 
 /// Returns the schema of an enum without the description of the type, so that a field keeps its own.

@@ -152,6 +152,12 @@ pub(super) fn objects_require_service_account() -> Rule {
     .message("serviceAccountName must be set: other objects are read with the rights of that account")
 }
 
+/// Objects have no form of their own that parameters could have.
+pub(super) fn objects_require_template() -> Rule {
+    Rule::new("!has(self.objects) || has(self.template)")
+        .message("template must be set with objects: it says which parameters they become")
+}
+
 pub(super) fn values_or_values_secret() -> Rule {
     Rule::new("!has(self.values) || !has(self.valuesSecret)")
         .message("only one of values, valuesSecret may be set")

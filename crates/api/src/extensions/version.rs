@@ -52,6 +52,7 @@ pub struct ExtensionVersion {
 /// Schema and defaults of the parameters of a version.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
 pub struct VersionParameters {
     /// JSON schema of the parameters. If unset, the schema in the package.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +62,10 @@ pub struct VersionParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "rules::any_object")]
     pub defaults: Option<Map<String, Value>>,
+    /// Default parameters as YAML, evaluated for each cluster: Go templates in it can refer to the same data as
+    /// `parametersTemplate` of an instance. They override `defaults`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults_template: Option<String>,
 }
 
 /// An extension that a version requires.

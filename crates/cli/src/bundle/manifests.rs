@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::yaml_documents::{has_content, split};
+
 /// The object of a document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,31 +71,6 @@ pub fn documents(text: &str) -> Result<Vec<Document>, String> {
         documents.push(document(&object, part).map_err(at_line)?);
     }
     Ok(documents)
-}
-
-/// Returns the YAML documents of a text, each with the line on which it starts.
-fn split(text: &str) -> Vec<(usize, String)> {
-    let mut documents = vec![(1, String::new())];
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        let rest =
-            line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
-        match rest {
-            // A document may begin on the line of its separator.
-            Some(rest) if has_content(rest) => documents.push((number + 1, rest.to_owned())),
-            Some(_) => documents.push((number + 2, String::new())),
-            None => {
-                if let Some((_, document)) = documents.last_mut() {
-                    document.push_str(line);
-                }
-            }
-        }
-    }
-    documents
-}
-
-/// Returns whether a document contains more than comments.
-fn has_content(text: &str) -> bool {
-    text.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 fn document(object: &Value, text: String) -> Result<Document, String> {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use chandler_core::catalog::Entry;
-use chandler_view::catalog::{CatalogView, ChartView, PackageView, SearchResultView};
+use chandler_view::catalog::{CatalogView, ChartView, ExtensionView, PackageView, SearchResultView};
 
 use crate::output::{table, truncate};
 
@@ -22,6 +22,31 @@ pub fn catalogs(views: &[CatalogView]) -> String {
     };
     let rows: Vec<_> = views.iter().map(row).collect();
     table(["NAMESPACE", "NAME", "READY", "REASON", "PACKAGES", "READ", "URL"], &rows)
+}
+
+pub fn extensions(views: &[ExtensionView], has_terms: bool) -> String {
+    if views.is_empty() {
+        let none =
+            if has_terms { "No Extension matches all search terms.\n" } else { "No Extension found.\n" };
+        return none.to_owned();
+    }
+    let row = |view: &ExtensionView| {
+        let categories = view.categories.join(",");
+        [
+            view.namespace.clone(),
+            view.name.clone(),
+            or_dash(view.display_name.as_deref()),
+            or_dash(view.newest.as_deref()),
+            or_dash(view.app_version.as_deref()),
+            or_dash(Some(categories.as_str()).filter(|text| !text.is_empty())),
+            or_dash(view.documentation_url.as_deref()),
+        ]
+    };
+    let rows: Vec<_> = views.iter().map(row).collect();
+    table(
+        ["NAMESPACE", "NAME", "DISPLAY NAME", "NEWEST", "APP VERSION", "CATEGORIES", "DOCUMENTATION"],
+        &rows,
+    )
 }
 
 pub fn search_results(views: &[SearchResultView]) -> String {

@@ -36,7 +36,7 @@ pub fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String 
 
 /// Removes control characters. The metadata of charts and commits is not trusted and could contain terminal escape
 /// sequences.
-fn strip_control_characters(text: &str) -> String {
+pub fn strip_control_characters(text: &str) -> String {
     text.chars().filter(|character| !character.is_control() || matches!(character, '\n' | '\t')).collect()
 }
 

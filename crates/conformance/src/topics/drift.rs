@@ -25,7 +25,7 @@ pub const CASES: &[Case] = &[
         "drift/in-sync",
         [Compare],
         objects::in_sync,
-        "Objects that nobody changed are IN_SYNC, also after an upgrade, and a comparison writes nothing."
+        "Objects that no other client has changed are IN_SYNC, also after an upgrade, and a comparison writes nothing."
     ),
     case!(
         "drift/changed",
@@ -187,7 +187,7 @@ pub(super) fn others_in_sync(
         let object = one.object.clone().unwrap_or_default();
         ensure!(
             (object.kind == kind && object.name == name) || one.outcome() == ComparisonOutcome::InSync,
-            "an object that nobody changed is {one:?}"
+            "an object that no other client has changed is {one:?}"
         );
     }
     Ok(())

@@ -13,19 +13,21 @@ mod ownership;
 mod packages;
 mod process;
 mod reach;
+mod render;
 mod test_hooks;
 mod values;
 
 use crate::Case;
 
 /// The Helm topics.
-pub const TOPICS: [&[Case]; 15] = [
+pub const TOPICS: [&[Case]; 16] = [
     packages::CASES,
     values::CASES,
     agreement::CASES,
     marks::CASES,
     hooks::CASES,
     test_hooks::CASES,
+    render::CASES,
     ownership::CASES,
     methods::CASES,
     changeover::CASES,

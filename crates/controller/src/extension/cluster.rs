@@ -142,6 +142,8 @@ impl Reconciler {
                 extension: self.extension(&namespace, &registered.extension.name_any()),
                 range: None,
                 release_namespace: install.namespace.clone(),
+                parameters: install.parameters.clone(),
+                parameters_template: install.parameters_template.clone(),
             })
         };
         self.published.all().filter_map(request).collect()
@@ -164,6 +166,8 @@ impl Reconciler {
                     extension: self.extension(&namespace, &entry.name),
                     range: entry.version,
                     release_namespace: None,
+                    parameters: entry.parameters,
+                    parameters_template: entry.parameters_template,
                 });
             } else {
                 problems.push(Addon::not_ready(

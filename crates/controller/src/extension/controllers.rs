@@ -140,7 +140,8 @@ impl WatchedExtensions {
     }
 }
 
-fn resolver(
+/// Returns the resolver of all clusters.
+pub fn resolver(
     shared: &Shared,
     instances: &Pair<ExtensionInstance>,
     caches: &ManagementCaches,

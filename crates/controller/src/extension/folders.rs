@@ -1,7 +1,7 @@
 //! The packages of releases that are made of folders of Sources.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -11,6 +11,7 @@ use chandler_api::extensions::{
 use chandler_core::{
     failure::{Category, Failure},
     identity::{ClusterKey, ClusterMap},
+    parameters::Parameters,
     placement::{ReleaseContent, SourceChecks, pin},
     source::{Content, evaluated_path},
 };
@@ -24,7 +25,7 @@ use crate::{
     release::CatalogFolder,
     sources::{Folder, SourcePackages},
     tasks::take_turns,
-    templates::Templates,
+    templates::{ClusterTemplate, Templates},
 };
 
 /// Finds the folder of each cluster, and pins the package that is made of it.
@@ -174,31 +175,26 @@ impl FolderPackages {
         clusters: &ClusterMap<Arc<DynamicObject>>,
         drafts: &mut ClusterMap<Draft>,
     ) -> Result<ClusterMap<ComposeError>, ReconcileError> {
-        let templates: BTreeSet<_> = drafts.values().filter_map(path_template).collect();
+        let templates = drafts.iter().filter_map(|(key, draft)| {
+            let (template, cluster) = (path_template(draft)?, clusters.get(key)?.clone());
+            Some((
+                key.clone(),
+                ClusterTemplate { template, cluster, other: Parameters::new(), content: None },
+            ))
+        });
         let placement = format!("{} path", instance.uid().unwrap_or_default());
         let mut failed = BTreeMap::new();
-        for template in templates {
-            let wanted = |key: &&ClusterKey| {
-                drafts.get(*key).and_then(path_template).is_some_and(|path| path == template)
-            };
-            let concerned = clusters.keys().filter(wanted).cloned();
-            let concerned: ClusterMap<_> =
-                concerned.filter_map(|key| Some((key.clone(), clusters.get(&key)?.clone()))).collect();
-            for (key, path) in self.templates.evaluate_all(&placement, &template, &concerned).await? {
-                match (path, drafts.get_mut(&key)) {
-                    (Ok(path), Some(draft)) => match evaluated_path(&template, &path) {
-                        Ok(path) => {
-                            draft.content.source.path = Some(path.clone());
-                            draft.layers.source.path = Some(path);
-                        }
-                        Err(failure) => {
-                            failed.insert(key, failure.into());
-                        }
-                    },
-                    (Err(error), _) => {
-                        failed.insert(key, error);
-                    }
-                    (Ok(_), None) => {}
+        for (key, path) in self.templates.evaluate_each(&placement, templates.collect()).await? {
+            let Some(draft) = drafts.get_mut(&key) else { continue };
+            let template = path_template(draft).unwrap_or_default();
+            let path = path.and_then(|path| Ok(evaluated_path(&template, &path)?));
+            match path {
+                Ok(path) => {
+                    draft.content.source.path = Some(path.clone());
+                    draft.layers.source.path = Some(path);
+                }
+                Err(error) => {
+                    failed.insert(key, error);
                 }
             }
         }

@@ -47,6 +47,8 @@ pub(super) struct Draft {
     pub offered: Option<CatalogFolder>,
     /// The Kubernetes version of the cluster, if the version was chosen for it.
     pub kubernetes: Option<String>,
+    /// Why the requested version cannot be chosen, if another one is kept.
+    pub refused: Option<String>,
 }
 
 impl InstanceReleases {
@@ -112,7 +114,7 @@ impl InstanceReleases {
         for (key, draft) in drafts {
             let there = existing.get(&key).map(AsRef::as_ref);
             let object = match values.remove(&key).unwrap_or(Err(ComposeError::NoValues)) {
-                Ok(ComposedValues { values, values_secret, parameters, defaults, is_unwritten }) => {
+                Ok(ComposedValues { values, values_secret, parameters, defaults, unwritten, secrets }) => {
                     let content = ReleaseContent { values, values_secret, ..draft.content };
                     let content = self.folders.build(instance, &key, content, there).await;
                     content.map(|content| ComposedRelease {
@@ -120,7 +122,9 @@ impl InstanceReleases {
                         parameters,
                         defaults,
                         kubernetes: draft.kubernetes,
-                        has_unwritten_values: is_unwritten,
+                        refused: draft.refused,
+                        unwritten_values: unwritten,
+                        secrets,
                     })
                 }
                 Err(error) => Err(error),
@@ -178,6 +182,7 @@ impl InstanceReleases {
                 layers,
                 offered: None,
                 kubernetes: None,
+                refused: None,
             }));
         };
         let extension = self.key(reference, cluster_key).to_string();
@@ -191,9 +196,9 @@ impl InstanceReleases {
             Err(ResolveError::Pending) => return Err(ComposeError::Pending),
             Err(ResolveError::UnknownKubernetes(why)) => return Err(why.into()),
         };
+        let refused = resolved.resolution.refused.get(&extension);
         let Some(chosen) = resolved.resolution.chosen.get(&extension) else {
             // Neither chosen nor refused: it has to wait, or nothing requests it any more.
-            let refused = resolved.resolution.refused.get(&extension);
             return refused.map_or(Ok(None), |why| Err(ComposeError::NoVersion(why.clone())));
         };
         let Some(registered) = registered else { return Ok(None) };
@@ -210,10 +215,16 @@ impl InstanceReleases {
             ..ReleaseContent::default()
         };
         let parameters = version.parameters.clone().unwrap_or_default();
-        let defaults = parameters.defaults.unwrap_or_default();
-        let layers = Layers { defaults, schema: parameters.schema, source, pinned: None };
+        let layers = Layers {
+            defaults: parameters.defaults.unwrap_or_default(),
+            defaults_template: parameters.defaults_template,
+            schema: parameters.schema,
+            source,
+            pinned: None,
+        };
         let kubernetes = Some(resolved.input.kubernetes.minors());
-        Ok(Some(Draft { content, layers, offered: None, kubernetes }))
+        let refused = refused.map(|_| chosen.message.clone());
+        Ok(Some(Draft { content, layers, offered: None, kubernetes, refused }))
     }
 
     /// Returns the extension and its versions. `None` means that it does not exist or is not known yet.

@@ -141,17 +141,26 @@ impl Resolver {
         key: &ClusterKey,
         cluster: &DynamicObject,
     ) -> Result<Kubernetes, UnknownKubernetes> {
-        let view = ClusterView::of(&cluster.data).unwrap_or_default();
-        let control_plane = match &view.spec.control_plane_ref {
-            Some(reference) => Some(self.references.get(&key.namespace, reference).await?),
-            None => None,
-        };
-        known_kubernetes(cluster, control_plane.as_deref())
+        kubernetes_of(&self.references, key, cluster).await
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ClusterKey, Arc<Resolved>>> {
         self.last.0.lock()
     }
+}
+
+/// Returns the Kubernetes version of a Cluster and the upgrade that it is in. Waits for its control plane object.
+pub async fn kubernetes_of(
+    references: &References,
+    key: &ClusterKey,
+    cluster: &DynamicObject,
+) -> Result<Kubernetes, UnknownKubernetes> {
+    let view = ClusterView::of(&cluster.data).unwrap_or_default();
+    let control_plane = match &view.spec.control_plane_ref {
+        Some(reference) => Some(references.get(&key.namespace, reference).await?),
+        None => None,
+    };
+    known_kubernetes(cluster, control_plane.as_deref())
 }
 
 /// Returns the Kubernetes version of a Cluster and the upgrade that it is in.

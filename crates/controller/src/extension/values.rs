@@ -5,31 +5,24 @@ pub mod schema_check;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::{
-    FIELD_MANAGER,
-    extensions::{AddonRelease, ExtensionInstance, PackageSource, PinnedPackage, ValuesSecret},
-};
+use chandler_api::extensions::{AddonRelease, ExtensionInstance, PackageSource, PinnedPackage, ValuesSecret};
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    parameters::{Parameters, Rendered, Schema, from_yaml, merge, render, summarize},
-    placement::{addon_release_name, must_write_values},
-    release::VALUES_KEY,
+    parameters::{Parameters, Rendered, Schema, SecretValues, may_be_secret, merge, render, summarize},
+    placement::addon_release_name,
 };
-use k8s_openapi::api::core::v1::Secret;
-use kube::{
-    Api, Client, Resource as _, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams},
-};
+use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
 use self::schema_check::SchemaCheck;
 use crate::{
     ReconcileError,
-    parameters::{ParameterSources, Read},
-    placement::ComposeError,
+    parameters::ParameterSources,
+    placement::{ComposeError, WriteValues},
     tasks::take_turns,
     templates::Templates,
+    values::{ClusterParameters, LayerBuilder, ToStore, ValuesSecrets, values_data},
 };
 
 type ValuesResult = Result<ComposedValues, ComposeError>;
@@ -42,14 +35,18 @@ pub struct ComposedValues {
     pub parameters: String,
     /// Digest of the defaults of the version. Empty if there are none.
     pub defaults: String,
-    /// Whether the Secret has other values, because the release object may have to wait for these.
-    pub is_unwritten: bool,
+    /// The values that the Secret does not have, because of [`WriteValues`].
+    pub unwritten: Option<Rendered>,
+    /// The values that come from Secrets.
+    pub secrets: SecretValues,
 }
 
 /// The parts of the chosen version that determine values.
 #[derive(Clone, Default)]
 pub struct Layers {
     pub defaults: Parameters,
+    /// Defaults as YAML with templates.
+    pub defaults_template: Option<String>,
     /// `None` means that the schema of the package applies, if it has one.
     pub schema: Option<Parameters>,
     pub source: PackageSource,
@@ -63,69 +60,51 @@ impl Layers {
     }
 }
 
-/// Where values are stored.
-#[derive(Clone, Copy)]
-enum Storage {
-    /// In the release object.
-    Inline,
-    /// In a Secret, because one of their sources may be secret.
-    Secret {
-        /// Whether a Secret with other values may be replaced.
-        may_replace: bool,
-    },
-}
-
 /// Composes values.
 pub struct Values {
-    pub client: Client,
+    pub secrets: ValuesSecrets,
     pub templates: Templates,
     pub sources: ParameterSources,
     pub schema_check: SchemaCheck,
 }
 
 impl Values {
-    /// Composes the values of an instance for each cluster. Unless `write`, the Secret of a release object that refers to other
-    /// values is left unchanged, because the object may wait.
+    /// Composes the values of an instance for each cluster.
     pub async fn of(
         &self,
         instance: &ExtensionInstance,
         clusters: ClusterMap<(Arc<DynamicObject>, Layers)>,
         existing: &ClusterMap<Arc<AddonRelease>>,
-        write: bool,
+        write: WriteValues,
     ) -> Result<ClusterMap<ValuesResult>, ReconcileError> {
         let namespace = instance.namespace().unwrap_or_default();
-        let spec = &instance.spec;
-        let account = spec.service_account_name.as_deref();
-        let read = match self.sources.read(&namespace, account, &spec.parameters_from).await {
-            Ok(read) => read,
-            Err(failure) => {
-                return Ok(clusters.into_keys().map(|key| (key, Err(failure.clone().into()))).collect());
-            }
-        };
-        let template = spec.parameters_template.as_deref().unwrap_or_default();
-        let objects = clusters.iter().map(|(key, (cluster, _))| (key.clone(), cluster.clone())).collect();
-        let uid = instance.uid().unwrap_or_default();
-        let mut templates = self.templates.evaluate_all(&uid, template, &objects).await?;
+        let is_secret = may_be_secret(&instance.spec.parameters_from);
+        let mut parameters = self.parameters(instance, &clusters).await?;
         let mut results = BTreeMap::new();
         for (done, (key, (_, layers))) in clusters.into_iter().enumerate() {
             take_turns(done).await;
-            let template = templates.remove(&key).unwrap_or_else(|| Ok(String::new()));
+            let Some(ClusterParameters { merged, shared, secrets, .. }) = parameters.remove(&key) else {
+                continue;
+            };
             let current = existing.get(&key);
-            let values = match template.and_then(|text| merged(instance, &layers, &read, &text)) {
+            let values = match merged.and_then(|merged| with_own(instance, &layers, merged)) {
                 Ok(parameters) => self.validated(&namespace, &layers, &parameters, current).await,
                 Err(error) => Err(error),
             };
             let values = match values {
                 Ok(values) => {
-                    let current = current.map(AsRef::as_ref);
-                    let (parameters, defaults) = (digest_of(&read.layers), defaults_digest(&layers));
-                    let storage =
-                        if read.secret { Storage::Secret { may_replace: write } } else { Storage::Inline };
-                    let stored = self.store(instance, &key, values, storage, &layers, current).await;
-                    stored.map(|(values, values_secret)| {
-                        let is_other = |current: &AddonRelease| current.spec.values_secret != values_secret;
-                        let is_unwritten = !write && values_secret.is_some() && current.is_some_and(is_other);
-                        ComposedValues { values, values_secret, parameters, defaults, is_unwritten }
+                    let to_store = ToStore {
+                        values,
+                        is_secret,
+                        release: &addon_release_name(instance, &key.name),
+                        existing: current.map(AsRef::as_ref),
+                        has_same_package: current.is_some_and(|current| layers.is_package_of(current)),
+                        write,
+                    };
+                    let (parameters, defaults) = (digest_of(&shared), defaults_digest(&layers));
+                    self.secrets.store(instance, to_store).await.map(|(stored, unwritten)| {
+                        let (values, values_secret) = stored.unzip();
+                        ComposedValues { values, values_secret, parameters, defaults, unwritten, secrets }
                     })
                 }
                 Err(error) => Err(error),
@@ -133,6 +112,40 @@ impl Values {
             results.insert(key, values);
         }
         Ok(results)
+    }
+
+    /// Returns the parameters of each cluster below `parameters` of the instance.
+    async fn parameters(
+        &self,
+        instance: &ExtensionInstance,
+        clusters: &ClusterMap<(Arc<DynamicObject>, Layers)>,
+    ) -> Result<ClusterMap<ClusterParameters>, ReconcileError> {
+        let (spec, namespace) = (&instance.spec, instance.namespace().unwrap_or_default());
+        let builder = LayerBuilder {
+            templates: &self.templates,
+            sources: &self.sources,
+            namespace: &namespace,
+            service_account: spec.service_account_name.as_deref(),
+            uid: &instance.uid().unwrap_or_default(),
+        };
+        let new = |(cluster, layers): &(Arc<DynamicObject>, Layers)| {
+            ClusterParameters::new(cluster.clone(), layers.defaults.clone())
+        };
+        let mut all = clusters.iter().map(|(key, one)| (key.clone(), new(one))).collect();
+        // Defaults can be derived from what the instance sets.
+        let defaults = |key: &ClusterKey| {
+            let (_, layers) = clusters.get(key)?;
+            let template = layers.defaults_template.clone()?;
+            let own = spec.parameters.clone().unwrap_or_default();
+            Some((template, Some(values_data(merge([layers.defaults.clone(), own])))))
+        };
+        builder.add_template("parameters.defaultsTemplate", &mut all, defaults).await?;
+        for (number, entry) in spec.parameters_from.iter().enumerate() {
+            builder.add_source(number, entry, &mut all).await?;
+        }
+        let template = |_: &ClusterKey| Some((spec.parameters_template.clone()?, None));
+        builder.add_template("spec.parametersTemplate", &mut all, template).await?;
+        Ok(all)
     }
 
     /// Renders the values and validates them against the schema of the package, unless the release object already has
@@ -153,70 +166,27 @@ impl Values {
         let problem = self.schema_check.validate(namespace, layers, parameters, &values).await;
         problem.map_or(Ok(values), |problem| Err(ComposeError::Parameters(problem)))
     }
-
-    /// Stores values.
-    async fn store(
-        &self,
-        instance: &ExtensionInstance,
-        cluster: &ClusterKey,
-        values: Rendered,
-        storage: Storage,
-        layers: &Layers,
-        existing: Option<&AddonRelease>,
-    ) -> Result<(Option<String>, Option<ValuesSecret>), ComposeError> {
-        let Storage::Secret { may_replace } = storage else {
-            return Ok((Some(values.text).filter(|text| !text.is_empty()), None));
-        };
-        let name = format!("{}-values", addon_release_name(instance, &cluster.name));
-        let reference = ValuesSecret { name, digest: values.digest.to_string() };
-        let is_other =
-            existing.is_some_and(|existing| existing.spec.values_secret.as_ref() != Some(&reference));
-        if (may_replace || !is_other)
-            && must_write_values(existing, &reference, &layers.source, layers.pinned.as_ref())
-        {
-            self.write(instance, &reference.name, &values).await?;
-        }
-        Ok((None, Some(reference)))
-    }
-
-    async fn write(
-        &self,
-        instance: &ExtensionInstance,
-        name: &str,
-        values: &Rendered,
-    ) -> Result<(), ComposeError> {
-        let mut secret = Secret::default();
-        secret.metadata.name = Some(name.to_owned());
-        secret.metadata.namespace = instance.namespace();
-        secret.metadata.owner_references = instance.controller_owner_ref(&()).map(|owner| vec![owner]);
-        secret.string_data = Some(BTreeMap::from([(VALUES_KEY.to_owned(), values.text.clone())]));
-        let api: Api<Secret> =
-            Api::namespaced(self.client.clone(), &instance.namespace().unwrap_or_default());
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let written = api.patch(name, &parameters, &Patch::Apply(&secret)).await;
-        written.map(|_| ()).map_err(|source| ComposeError::WriteValues { name: name.to_owned(), source })
-    }
 }
 
 fn digest_of(parameters: &impl serde::Serialize) -> String {
     Digest::of(serde_json::to_string(parameters).unwrap_or_default()).to_string()
 }
 
-fn defaults_digest(layers: &Layers) -> String {
-    if layers.defaults.is_empty() { String::new() } else { digest_of(&layers.defaults) }
+fn defaults_digest(Layers { defaults, defaults_template, .. }: &Layers) -> String {
+    match defaults_template {
+        None if defaults.is_empty() => String::new(),
+        None => digest_of(defaults),
+        Some(template) => digest_of(&(defaults, template)),
+    }
 }
 
-/// Merges the layers of a cluster and validates them against the schema of the version.
-fn merged(
+/// Merges `parameters` of the instance over the other layers, and validates the result against the schema of the version.
+fn with_own(
     instance: &ExtensionInstance,
     layers: &Layers,
-    read: &Read,
-    template: &str,
+    merged: Parameters,
 ) -> Result<Parameters, ComposeError> {
-    let template = from_yaml("spec.parametersTemplate", template)?;
-    let own = instance.spec.parameters.clone().unwrap_or_default();
-    let all = [layers.defaults.clone()].into_iter().chain(read.layers.iter().cloned()).chain([template, own]);
-    let parameters = merge(all);
+    let parameters = merge([merged, instance.spec.parameters.clone().unwrap_or_default()]);
     if let Some(schema) = &layers.schema {
         let schema = Schema::new(&Value::Object(schema.clone()))?;
         let violations = schema.violations(&parameters)?;

@@ -1,11 +1,10 @@
 //! The kinds that are watched for Fleet.
 
-use chandler_api::{
-    addons::FleetAddonConfig,
-    capi::{CLUSTER_GROUP, CLUSTER_VERSION},
-};
+use chandler_api::addons::FleetAddonConfig;
 use chandler_core::fleet::{FLEET_GROUP, FLEET_VERSION};
 use kube::api::{ApiResource, GroupVersionKind};
+
+pub use crate::clusters::class_resource as classes;
 
 /// The hand-over of Clusters, for metrics and errors.
 pub const CLUSTER: &str = "FleetCluster";
@@ -26,13 +25,6 @@ pub fn groups() -> ApiResource {
 
 pub fn mappings() -> ApiResource {
     fleet("BundleNamespaceMapping", "bundlenamespacemappings")
-}
-
-pub fn classes() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk(CLUSTER_GROUP, CLUSTER_VERSION, "ClusterClass"),
-        "clusterclasses",
-    )
 }
 
 pub fn configs() -> ApiResource {

@@ -15,25 +15,26 @@ use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
     extension::{FolderPackages, InstanceReleases, SchemaCheck, Values},
-    parameters::ParameterSources,
     placement::{Compose, ComposeMode, Composed},
+    policies::Policies,
+    values::ValuesSecrets,
 };
 
 /// How many clusters the status of an instance lists.
 const MAX_LISTED_CLUSTERS: usize = 100;
 
 impl ManagedKind for ExtensionInstance {
-    fn composer(services: &ComposeServices<'_>) -> Box<dyn Compose<Self>> {
-        let ComposeServices { shared, caches, templates, resolver } = services;
+    fn composer(services: &ComposeServices<'_>, _: &Policies) -> Box<dyn Compose<Self>> {
+        let ComposeServices { shared, caches, templates, sources, resolver } = services;
         Box::new(Composer {
             releases: InstanceReleases {
                 resolver: Arc::clone(resolver),
                 catalogs: caches.catalogs.clone(),
                 folders: FolderPackages::new(caches.source_packages.clone(), templates.clone()),
                 values: Values {
-                    client: shared.client.clone(),
+                    secrets: ValuesSecrets::new(shared.client.clone()),
                     templates: templates.clone(),
-                    sources: ParameterSources::new(shared.client.clone()),
+                    sources: sources.clone(),
                     schema_check: SchemaCheck::new(
                         shared.packages.clone(),
                         caches.catalogs.clone(),
@@ -90,7 +91,7 @@ impl Compose<ExtensionInstance> for Composer {
         self.releases.folders.forget(instance);
     }
 
-    /// The sources that `parametersFrom` names are not watched.
+    /// The sources that `parametersFrom` names are polled, because not all of them can be watched.
     fn requeue_after(&self, instance: &ExtensionInstance) -> Option<Duration> {
         let polls = !instance.spec.parameters_from.is_empty();
         let seed = instance.uid().unwrap_or_default();

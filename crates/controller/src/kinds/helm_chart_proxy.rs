@@ -1,5 +1,7 @@
-//! HelmChartProxy: the values of its releases are its template, evaluated for each cluster; the version may depend on the
-//! Kubernetes version of the cluster.
+//! HelmChartProxy: the values of its releases are its template, evaluated for each cluster, over values that its policy names; the
+//! version may depend on the Kubernetes version of the cluster.
+
+mod policy_values;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,33 +12,53 @@ use chandler_api::{
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
+    parameters::Parameters,
     placement::{
-        KubernetesVersions, PlacementKind as _, RENDERED_FROM_ANNOTATION, Rendering, release_object,
-        rendered_release_object, rendering,
+        KubernetesVersions, PlacementKind as _, RENDERED_FROM_ANNOTATION, Rendering, VALUES_FROM,
+        release_object, rendered_release_object, rendering,
     },
+    poll::Poll,
 };
 use futures::{FutureExt as _, future::BoxFuture};
+use jiff::Timestamp;
 use kube::{ResourceExt as _, api::DynamicObject};
 use serde_json::Value;
 
+use self::policy_values::PolicyValues;
 use super::{ComposeServices, ManagedKind};
 use crate::{
     ReconcileError,
     extension::Resolver,
-    placement::{Compose, ComposeError, ComposeMode, Composed},
+    placement::{Compose, ComposeError, ComposeMode, Composed, WriteValues},
+    policies::Policies,
     tasks::take_turns,
     templates::{TemplateInput, Templates},
+    values::ValuesSecrets,
 };
 
 impl ManagedKind for HelmChartProxy {
-    fn composer(services: &ComposeServices<'_>) -> Box<dyn Compose<Self>> {
-        Box::new(Composer { templates: services.templates.clone(), resolver: services.resolver.clone() })
+    fn composer(services: &ComposeServices<'_>, policies: &Policies) -> Box<dyn Compose<Self>> {
+        Box::new(Composer {
+            templates: services.templates.clone(),
+            resolver: services.resolver.clone(),
+            policies: policies.clone(),
+            policy_values: PolicyValues {
+                templates: services.templates.clone(),
+                sources: services.sources.of_field("valuesFrom"),
+                secrets: ValuesSecrets::new(services.shared.client.clone()),
+            },
+            values_interval: services.shared.parameters_interval,
+        })
     }
 }
 
 struct Composer {
     templates: Templates,
     resolver: Arc<Resolver>,
+    policies: Policies,
+    policy_values: PolicyValues,
+    /// How often sources of values are read again.
+    values_interval: Duration,
 }
 
 impl Compose<HelmChartProxy> for Composer {
@@ -45,9 +67,9 @@ impl Compose<HelmChartProxy> for Composer {
         placement: &'a HelmChartProxy,
         clusters: &'a ClusterMap<Arc<DynamicObject>>,
         existing: &'a ClusterMap<Arc<HelmReleaseProxy>>,
-        _: &'a ComposeMode<'a, HelmReleaseProxy>,
+        mode: &'a ComposeMode<'a, HelmReleaseProxy>,
     ) -> BoxFuture<'a, Result<Composed<HelmReleaseProxy>, ReconcileError>> {
-        self.releases(placement, clusters, existing).boxed()
+        self.releases(placement, clusters, existing, mode.write_values).boxed()
     }
 
     fn status(
@@ -62,8 +84,11 @@ impl Compose<HelmChartProxy> for Composer {
 
     fn forget(&self, _: &HelmChartProxy) {}
 
-    fn requeue_after(&self, _: &HelmChartProxy) -> Option<Duration> {
-        None
+    /// The sources that `valuesFrom` of a policy names are polled, because not all of them can be watched.
+    fn requeue_after(&self, placement: &HelmChartProxy) -> Option<Duration> {
+        let polls = !self.policies.of(placement).effective().values_from.is_empty();
+        let seed = placement.uid().unwrap_or_default();
+        polls.then(|| Poll::new(self.values_interval, &seed).wait(Timestamp::now()))
     }
 
     fn is_needed(&self, _: &HelmReleaseProxy) -> Option<String> {
@@ -73,6 +98,31 @@ impl Compose<HelmChartProxy> for Composer {
 
 impl Composer {
     async fn releases(
+        &self,
+        placement: &HelmChartProxy,
+        clusters: &ClusterMap<Arc<DynamicObject>>,
+        existing: &ClusterMap<Arc<HelmReleaseProxy>>,
+        write_values: WriteValues,
+    ) -> Result<Composed<HelmReleaseProxy>, ReconcileError> {
+        let policy = self.policies.of(placement);
+        let values_from = &policy.effective().values_from;
+        let mut composed = if values_from.is_empty() {
+            self.templated_releases(placement, clusters, existing).await?
+        } else {
+            self.policy_values
+                .releases(placement, values_from.clone(), clusters, existing, write_values)
+                .await?
+        };
+        if policy.missing().is_some() {
+            // What the policy has said last is part of these releases.
+            composed.retain(|key, _| !existing.get(key).is_some_and(|there| has_values_of_policy(there)));
+        }
+        self.set_versions(placement, clusters, existing, &mut composed).await;
+        Ok(composed)
+    }
+
+    /// Returns the release object of each cluster, whose values are the template alone.
+    async fn templated_releases(
         &self,
         placement: &HelmChartProxy,
         clusters: &ClusterMap<Arc<DynamicObject>>,
@@ -112,7 +162,6 @@ impl Composer {
                 values.map(|values| rendered_release_object(placement, &key, values, &digest, there).into());
             composed.insert(key, object);
         }
-        self.set_versions(placement, clusters, existing, &mut composed).await;
         Ok(composed)
     }
 
@@ -165,7 +214,7 @@ impl Composer {
         if !template.contains("{{") {
             return Ok(Known::Plain);
         }
-        let (data, digest) = self.templates.data(template, key, cluster).await?;
+        let (data, digest) = self.templates.data(template, key, cluster, &Parameters::new()).await?;
         let last = there.and_then(|there| there.annotations().get(RENDERED_FROM_ANNOTATION));
         match (rendering(template, &digest, last.map(String::as_str)), there) {
             (Rendering::Current, Some(there)) => Ok(Known::Current(there.spec.values.clone(), digest)),
@@ -175,6 +224,11 @@ impl Composer {
             }),
         }
     }
+}
+
+/// Returns whether a policy has a part in the values of a release object.
+fn has_values_of_policy(release: &HelmReleaseProxy) -> bool {
+    release.annotations().get(RENDERED_FROM_ANNOTATION).is_some_and(|from| from == VALUES_FROM)
 }
 
 /// The values of a cluster before any template is evaluated.

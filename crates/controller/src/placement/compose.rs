@@ -6,7 +6,7 @@ use chandler_api::status::PlacementStatus;
 use chandler_core::{
     failure::{Category, Failure},
     identity::ClusterMap,
-    parameters::SchemaError,
+    parameters::{Rendered, SchemaError, SecretValues},
     placement::{KubernetesVersionsError, NoVersion, PlacementKind},
 };
 use futures::future::BoxFuture;
@@ -28,14 +28,27 @@ pub struct ComposedRelease<R> {
     pub defaults: String,
     /// The Kubernetes version of the cluster, if the version of the package was chosen for it.
     pub kubernetes: Option<String>,
-    /// Whether the Secret with its values has to be written first: see [`ComposeMode::write_values`].
-    pub has_unwritten_values: bool,
+    /// Why the version that the placement requests cannot be chosen, if the release object keeps another one.
+    pub refused: Option<String>,
+    /// The values that the Secret of the release object does not have yet: see [`WriteValues`].
+    pub unwritten_values: Option<Rendered>,
+    /// The values that come from Secrets.
+    pub secrets: SecretValues,
 }
 
 impl<R> From<R> for ComposedRelease<R> {
     fn from(object: R) -> Self {
         let (parameters, defaults) = (String::new(), String::new());
-        Self { object, parameters, defaults, kubernetes: None, has_unwritten_values: false }
+        let secrets = SecretValues::default();
+        Self {
+            object,
+            parameters,
+            defaults,
+            kubernetes: None,
+            refused: None,
+            unwritten_values: None,
+            secrets,
+        }
     }
 }
 
@@ -44,9 +57,17 @@ impl<R> From<R> for ComposedRelease<R> {
 pub struct ComposeMode<'a, R> {
     /// A release object with the package to use, instead of the newest one.
     pub package_of: Option<&'a R>,
-    /// Whether Secrets with values are written although the existing release object refers to other values. If not, the object
-    /// may wait.
-    pub write_values: bool,
+    pub write_values: WriteValues,
+}
+
+/// Whether the Secrets of release objects are written, if values have to be stored in Secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteValues {
+    Always,
+    /// Unless an existing release object refers to other values: the object may have to wait for these.
+    UnlessChanged,
+    /// For plans, which write nothing.
+    Never,
 }
 
 /// Why the release object of a cluster cannot be composed.

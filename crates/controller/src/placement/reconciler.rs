@@ -22,7 +22,7 @@ use chandler_core::{
         Change, ClusterFailure, DeleteFailure, PlacementKind, PlacementSummary, Selection, changes, report,
     },
     policy::is_marked_unselected,
-    release::ReleaseKind,
+    release::{ReleaseKind, unused_values_secret},
 };
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -37,7 +37,7 @@ use serde_json::json;
 
 use self::rollout::RolloutMode;
 use super::{
-    ComposeError, ComposeMode, ComposedRelease, PlacementContext,
+    ComposeError, ComposeMode, ComposedRelease, PlacementContext, WriteValues,
     pending::ReconcileScope,
     recent_writes::CATCH_UP,
     status_throttle::MANY_CLUSTERS,
@@ -124,7 +124,11 @@ where
         };
         let selected = self.selected(&selection, scope);
         let rollout = self.rollout_mode();
-        let compose = ComposeMode { package_of: None, write_values: matches!(rollout, RolloutMode::Off) };
+        let write_values = match rollout {
+            RolloutMode::Off => WriteValues::Always,
+            RolloutMode::Held { .. } | RolloutMode::On(_) => WriteValues::UnlessChanged,
+        };
+        let compose = ComposeMode { package_of: None, write_values };
         let composition = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
         let to_write = self.roll_out(reference, &selection, scope, &rollout, composition, existing).await?;
         let failing = to_write.failing;
@@ -301,8 +305,14 @@ where
     ) -> Option<ClusterFailure> {
         // The semaphore is never closed.
         let _permit = self.context.writes.acquire().await;
+        let unused = self.unused_values(&object);
         match overwrite::apply(api, &object, P::same_request).await {
             Ok(written) => {
+                self.context.values_secrets.set_owner(&written).await;
+                if let Some(secret) = unused {
+                    let namespace = written.namespace().unwrap_or_default();
+                    self.context.values_secrets.clear(&namespace, &secret).await;
+                }
                 self.context.written.record(reference, written);
                 None
             }
@@ -310,6 +320,14 @@ where
                 Some(ClusterFailure { cluster: P::cluster_of(&object)?, message: error.to_string() })
             }
         }
+    }
+
+    /// Returns the Secret with values that no release object refers to after `object` is applied.
+    fn unused_values(&self, object: &P::Release) -> Option<String> {
+        let owner = naming::label_value(&self.object.name_any());
+        let existing = self.context.releases.of_owner_on(&owner, &P::cluster_of(object)?);
+        let existing = existing.into_iter().find(|existing| existing.name_any() == object.name_any())?;
+        unused_values_secret(&*existing, object)
     }
 
     async fn delete_one(

@@ -10,10 +10,10 @@ use chandler_core::{
     digest::{self, Digest, InputDigest},
     failure::{Category, Failure},
     package_format::PackageFormat,
-    release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values},
+    release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values, check_same_tool},
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
-use chandler_tool::{PackageFile, PackageTool};
+use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
 use crate::queue::outside_of_limit;
@@ -28,9 +28,20 @@ pub struct Inputs {
     pub kubernetes_minor: Option<String>,
 }
 
+impl Inputs {
+    /// Returns whether a revision by another client has the same package and values, so that it is adopted.
+    pub fn are_those_of(&self, details: &ReleaseDetails, desired: &Desired) -> bool {
+        // The version of a package in a Source may stay the same when its content changes.
+        desired.access.folder.is_none()
+            && details.package_name == desired.package.name
+            && details.package_version == self.package.version
+            && details.values.as_ref().is_some_and(|values| values.as_str() == self.values.canonical)
+    }
+}
+
 impl<R: ReleaseKind> ReleaseContext<R> {
     /// Resolves the inputs of `desired`.
-    pub(super) async fn inputs(
+    pub async fn inputs(
         &self,
         desired: &Desired,
         known: &ReleaseStatus,
@@ -54,6 +65,19 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Ok(Inputs { digest, package, values, kubernetes_minor })
     }
 
+    /// Refuses a package for another tool than that of the `installed` one.
+    pub async fn check_tool(
+        &self,
+        installed: Option<&PackageRecord>,
+        resolved: &PackageRecord,
+    ) -> Result<(), Failure> {
+        let (installed, format) = (installed.map(package_format), package_format(resolved));
+        let Some(installed) = installed.filter(|installed| *installed != format) else { return Ok(()) };
+        let before = self.tools.for_format(&installed).await?.id();
+        let now = self.tools.for_format(&format).await?.id();
+        check_same_tool(&resolved.reference, (&installed, before), (&format, now))
+    }
+
     /// Returns the newest version of the package of `desired`.
     pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
         let desired = self.catalogs.located(desired).await?;
@@ -64,7 +88,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 
     /// Returns the package of resolved inputs with its signature checked against the current policy. Downloads it if it is
     /// not in the store.
-    pub(super) async fn stored_package(
+    pub async fn stored_package(
         &self,
         desired: &Desired,
         package: &PackageRecord,
@@ -184,7 +208,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     ) -> Result<ValuesRecord, Failure> {
         let text = match &desired.values {
             Values::Text(text) => Digest::of(text).to_string(),
-            Values::Secret(_, digest) => digest.clone(),
+            Values::Secret(_, digest) | Values::Unconfirmed(digest) => digest.clone(),
         };
         if let Some(known) = known.filter(|known| known.text == text) {
             return Ok(known.clone());
@@ -196,9 +220,14 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     }
 
     /// Returns the values as text.
-    pub(super) async fn values_text(&self, desired: &Desired) -> Result<String, Failure> {
+    pub async fn values_text(&self, desired: &Desired) -> Result<String, Failure> {
         let (secret, digest) = match &desired.values {
             Values::Text(text) => return Ok(text.clone()),
+            Values::Unconfirmed(_) => {
+                let why = "spec.values refers to a Secret that the annotation chandler.dev/values-secret does not name; \
+                           the HelmChartProxy that owns the object sets both";
+                return Err(Failure::new(Category::InvalidValues, why));
+            }
             Values::Secret(secret, digest) => (secret, digest),
         };
         let (own, category) = (&desired.cluster.namespace, Category::InvalidValues);
@@ -248,7 +277,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 }
 
 /// Returns the format of a resolved package.
-pub(super) fn package_format(package: &PackageRecord) -> PackageFormat {
+pub fn package_format(package: &PackageRecord) -> PackageFormat {
     PackageFormat::stored(package.format.as_deref())
 }
 
@@ -259,7 +288,8 @@ fn changed(desired: &Desired, was: &str, is: &str) -> String {
     )
 }
 
-pub(super) fn file(stored: &StoredPackage) -> PackageFile {
+/// Returns the package as its tool reads it.
+pub fn file(stored: &StoredPackage) -> PackageFile {
     PackageFile {
         path: stored.path().to_owned(),
         digest: stored.digest.clone(),

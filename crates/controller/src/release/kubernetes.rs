@@ -54,6 +54,8 @@ fn category(error: &ReferenceError) -> Category {
     match error {
         ReferenceError::NoContract { .. } => Category::InvalidSpec,
         ReferenceError::NotServed { .. }
+        | ReferenceError::NotRead { .. }
+        | ReferenceError::Forbidden { .. }
         | ReferenceError::Missing { .. }
         | ReferenceError::NotListed { .. } => Category::NotReady,
     }

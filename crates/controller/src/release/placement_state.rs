@@ -46,7 +46,8 @@ impl Default for PlacementState {
 impl PlacementState {
     /// Returns the desired release under the policy.
     pub fn apply_to(&self, desired: Desired) -> Desired {
-        let policy = ReleasePolicy { on_cluster_delete: self.on_cluster_delete, ..self.policy.effective() };
+        let policy =
+            ReleasePolicy { on_cluster_delete: self.on_cluster_delete, ..self.policy.effective().clone() };
         let mut desired = desired.with_policy(&policy);
         desired.execution.replace_unsafe_crds |= self.replace_unsafe_crds;
         desired
@@ -123,7 +124,7 @@ mod tests {
     }
 
     fn with(policy: ReleasePolicy) -> PlacementState {
-        let policy = PolicyState::Known { policy, conflict: None };
+        let policy = PolicyState::Known { policy: policy.into(), conflict: None };
         PlacementState { policy, ..PlacementState::default() }
     }
 

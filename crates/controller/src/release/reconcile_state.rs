@@ -28,7 +28,7 @@ pub struct ReconcileState {
     pub finalizer_removed: bool,
     /// Whether the tool has confirmed that the release does not exist, and no operation was started since.
     pub absence_confirmed: bool,
-    /// The requested revision that cannot be restored, after an Event has said so.
+    /// The requested revision that cannot be restored, after an Event has named it.
     pub impossible_rollback: Option<u32>,
     /// The state that our last operation reported.
     pub expectation: Option<Expectation>,

@@ -21,8 +21,8 @@ use chandler_core::{
     poll::Poll,
     release::{
         Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
-        ReleaseKind, TestNeed, Wait, check_same_tool, failure_key, history, impossible_rollback,
-        past_failure, plan, retry_requested_at,
+        ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback, past_failure, plan,
+        retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -240,7 +240,8 @@ where
             self.status.history = history(&self.status.history, stored, seen, self.now);
         }
         let collision = self.collision(desired);
-        let (unmet, needed_by) = self.dependencies(desired, view);
+        let own = ObjectKey::of(&*self.object);
+        let (unmet, needed_by) = self.context.dependencies(&own, desired, view.facts.is_deleting());
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
         let requested_rollback = inputs
@@ -315,28 +316,6 @@ where
         Collision::among(&claimant(&*self.object), &claimants)
     }
 
-    /// Returns the dependencies that are not ready, and the objects that depend on this one. If the Cluster is being deleted, only
-    /// those count that are removed before it: the others never are.
-    fn dependencies(&self, desired: &Desired, view: &View) -> (Vec<String>, Vec<String>) {
-        let (all_kinds, own) = (&self.context.all_kinds, ObjectKey::of(&*self.object));
-        let is_removed =
-            |release: &ObjectKey| !view.facts.is_deleting() || all_kinds.is_removed_first(release);
-        let (mut unmet, mut needed_by) = all_kinds.policy_order(&own, is_removed);
-        if !R::ORDERED {
-            return (unmet, needed_by);
-        }
-        let all = self.context.releases.on_cluster(&desired.cluster);
-        let is_met =
-            |name: &String| all.iter().any(|other| other.name_any() == *name && other.satisfies_dependents());
-        unmet.extend(desired.depends_on.iter().filter(|name| !is_met(name)).cloned());
-        let needs_this = |other: &&Arc<R>| {
-            other.desired().is_ok_and(|desired| desired.depends_on.contains(&own.name))
-                && is_removed(&ObjectKey::of(&***other))
-        };
-        needed_by.extend(all.iter().filter(needs_this).map(|other| other.name_any()));
-        (unmet, needed_by)
-    }
-
     async fn resolve(&mut self, desired: &Desired, view: &View) {
         let control_plane = view.facts.control_plane.as_ref();
         let inputs = match self.context.inputs(desired, &self.status, control_plane).await {
@@ -364,13 +343,8 @@ where
         let absent = matches!(view.inventory, InventoryView::Known(_))
             && self.status.revision.is_none()
             && self.context.caches.operations.running(&self.uid).is_none();
-        let installed = self.status.package.as_ref().filter(|_| !absent).map(package_format);
-        let resolved = package_format(&inputs.package);
-        let Some(installed) = installed.filter(|installed| *installed != resolved) else { return Ok(()) };
-        let tools = &self.context.tools;
-        let (before, now) =
-            (tools.for_format(&installed).await?.id(), tools.for_format(&resolved).await?.id());
-        check_same_tool(&inputs.package.reference, (&installed, before), (&resolved, now))
+        let installed = self.status.package.as_ref().filter(|_| !absent);
+        self.context.check_tool(installed, &inputs.package).await
     }
 
     /// Reads the release to fill in the details of the status.
@@ -412,7 +386,7 @@ where
             }
             Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
-        if !is_wanted(&details, desired, &inputs) {
+        if !inputs.are_those_of(&details, desired) {
             self.state.differs = Some((revision, inputs.digest));
             return;
         }
@@ -485,12 +459,4 @@ where
         let earlier = recheck_at.into_iter().chain(retry_at).min();
         Action::requeue(earlier.map_or(wait, |at| wait.min(queue::until(at))))
     }
-}
-
-fn is_wanted(details: &ReleaseDetails, desired: &Desired, inputs: &Inputs) -> bool {
-    // The version of a package in a Source may stay the same when its content changes.
-    desired.access.folder.is_none()
-        && details.package_name == desired.package.name
-        && details.package_version == inputs.package.version
-        && details.values.as_ref().is_some_and(|values| values.as_str() == inputs.values.canonical)
 }

@@ -7,9 +7,11 @@ use std::{
 
 use chandler_api::{
     addons::HelmChartProxy,
+    capi::ClusterView,
     extensions::{AddonPolicy, ExtensionInstance, PlacementKindName, PlacementReference, Reference},
 };
 use chandler_core::{
+    fleet::{ClassKey, class_of},
     identity::{ClusterKey, ReleaseId},
     placement::{PlacementKind, Selection, visible_to_templates},
     policy::is_suspended,
@@ -195,16 +197,19 @@ pub struct Cluster {
     pub uid: Option<String>,
     pub revision: Revision,
     pub labels: BTreeMap<String, String>,
+    pub class: Option<ClassKey>,
 }
 
 impl Cluster {
     /// Returns `None` for an object without a namespace.
     pub fn of(cluster: &DynamicObject) -> Option<Self> {
+        let view = ClusterView::of(&cluster.data).unwrap_or_default();
         Some(Self {
             key: clusters::key(cluster)?,
             uid: cluster.uid(),
             revision: Revision::of_cluster(cluster),
             labels: cluster.labels().clone(),
+            class: class_of(&as_json(cluster), &view),
         })
     }
 }

@@ -5,7 +5,10 @@ mod policies;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chandler_api::extensions::{Extension, ExtensionCatalog};
-use chandler_core::identity::{ClusterKey, ReleaseId};
+use chandler_core::{
+    fleet::ClassKey,
+    identity::{ClusterKey, ReleaseId},
+};
 
 pub use self::policies::Dependency;
 use super::{
@@ -172,6 +175,23 @@ impl Index {
         self.cluster_changed(cluster, |_| true, &mut work);
         self.releases_on(&cluster.key, &mut work);
         listed(work)
+    }
+
+    /// Templates can read the class of a Cluster.
+    pub fn on_class(&self, class: &ClassKey) -> Vec<Enqueue> {
+        let all = self.clusters.values().flat_map(BTreeMap::values);
+        let mut work = Work::new();
+        for cluster in all.filter(|cluster| cluster.class.as_ref() == Some(class)) {
+            self.cluster_changed(cluster, |_| true, &mut work);
+        }
+        listed(work)
+    }
+
+    /// Enqueues the placement in `namespace` with this uid, because objects that it reads parameters from have changed.
+    pub fn on_parameter_sources(&self, namespace: &str, uid: &str) -> Vec<Enqueue> {
+        let own = self.placements.get(namespace).into_iter().flat_map(BTreeMap::values);
+        let reading = own.filter(|placement| placement.uid.as_deref() == Some(uid));
+        reading.map(|placement| Enqueue::Placement(placement.key.clone())).collect()
     }
 
     pub fn on_resolution(&self, cluster: &ClusterKey) -> Vec<Enqueue> {

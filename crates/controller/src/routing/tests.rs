@@ -8,7 +8,10 @@ use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     extensions::{AddonRelease, ExtensionInstance},
 };
-use chandler_core::identity::{ClusterKey, ReleaseId};
+use chandler_core::{
+    fleet::ClassKey,
+    identity::{ClusterKey, ReleaseId},
+};
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -254,6 +257,27 @@ fn own_conditions_of_a_cluster_enqueue_only_the_cluster() {
     assert_eq!(short(&index.on_cluster(&joins)), ["cluster green", "hello on green", "ingress on green"]);
     assert_eq!(short(&index.on_cluster_deleted(&cluster("blue", &json!({})))), all);
     assert_eq!(index.on_reference(&ClusterKey::new("fleet", "blue")), [], "the Cluster no longer exists");
+}
+
+#[test]
+fn changed_sources_of_parameters_concern_the_placement_that_reads_them() {
+    let index = world();
+    assert_eq!(short(&index.on_parameter_sources("fleet", "2")), ["all ingress"]);
+    assert_eq!(short(&index.on_parameter_sources("fleet", "1")), ["all hello"]);
+    assert_eq!(index.on_parameter_sources("fleet", "another"), []);
+    assert_eq!(index.on_parameter_sources("other", "2"), []);
+}
+
+#[test]
+fn a_class_is_handled_like_its_clusters() {
+    let mut index = world();
+    let class = |namespace: &str| ClassKey { namespace: namespace.to_owned(), name: "large".to_owned() };
+    assert_eq!(index.on_class(&class("fleet")), []);
+    let topology = |class: Value| json!({"spec": {"topology": {"classRef": class}}});
+    index.on_cluster(&cluster("blue", &topology(json!({"name": "large"}))));
+    index.on_cluster(&cluster("green", &topology(json!({"name": "large", "namespace": "classes"}))));
+    assert_eq!(short(&index.on_class(&class("fleet"))), ["cluster blue", "hello on blue", "ingress on blue"]);
+    assert_eq!(short(&index.on_class(&class("classes"))), ["cluster green"]);
 }
 
 #[test]

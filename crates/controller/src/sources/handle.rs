@@ -16,7 +16,10 @@ use chandler_core::{
 use chandler_source::{Packages, SourceTree, StoredRevision};
 use kube::{
     Client, ResourceExt as _,
-    runtime::reflector::{ObjectRef, Store},
+    runtime::{
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::Event,
+    },
 };
 use tokio::sync::watch;
 
@@ -94,6 +97,15 @@ impl Sources {
             requests: Arc::default(),
             min_interval: Duration::ZERO,
         }
+    }
+
+    /// Creates a cache of Sources that were listed once and are not watched.
+    pub fn listed(client: Client, objects: Vec<Source>, packages: Arc<Packages>, platform: &str) -> Self {
+        let mut writer = Writer::new(());
+        for object in objects {
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+        Self::new(client, vec![writer.as_reader()], packages, platform, watch::Sender::default())
     }
 
     pub(super) fn with_min_interval(self, min_interval: Duration) -> Self {
@@ -201,7 +213,6 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::Scope;
-    use kube::runtime::{reflector::store::Writer, watcher::Event};
 
     use super::*;
     use crate::sources::testing::{offline, packages, source, stored};

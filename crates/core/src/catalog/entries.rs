@@ -109,10 +109,11 @@ mod tests {
                 DEPENDENCIES: needs, CHANNEL: " edge\n",
             }},
             {"version": "1.0.0", "deprecated": true, "annotations": {DEPENDENCIES: "", CHANNEL: ""}},
+            {"version": "1.24.3", "annotations": {CHANNEL: "1.24"}},
             {"version": "nightly"},
         ])));
-        assert_eq!(read.versions.len(), 2, "an invalid version is left out");
-        let [new, old] = &*read.versions else { unreachable!() };
+        assert_eq!(read.versions.len(), 3, "an invalid version is left out");
+        let [new, old, line] = &*read.versions else { unreachable!() };
         assert!(new.kubernetes.as_ref().unwrap().contains(&Version::new(1, 34, 2)));
         assert!(!new.kubernetes.as_ref().unwrap().contains(&Version::new(1, 29, 9)));
         let needed: Vec<_> = new
@@ -125,6 +126,7 @@ mod tests {
         assert_eq!((new.channel.as_deref(), new.deprecated, &new.defect), (Some("edge"), false, &None));
         assert_eq!((old.channel.as_deref(), old.deprecated, &old.defect), (None, true, &None));
         assert!(old.kubernetes.is_none() && old.dependencies.is_empty());
+        assert_eq!((line.channel.as_deref(), &line.kubernetes), (Some("1.24"), &None), "a product line");
     }
 
     #[test]

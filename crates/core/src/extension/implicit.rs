@@ -10,7 +10,7 @@ use chandler_api::extensions::{
 use kube_core::{Resource as _, ResourceExt};
 
 use super::{ExtensionKey, Resolution};
-use crate::{digest::Digest, identity::ClusterKey, naming};
+use crate::{digest::Digest, identity::ClusterKey, naming, parameters::Parameters};
 
 /// Why Chandler created an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,30 @@ pub struct ImplicitRequest {
     pub range: Option<String>,
     /// Namespace on the workload cluster.
     pub release_namespace: Option<String>,
+    pub parameters: Option<Parameters>,
+    /// Parameters as YAML with templates.
+    pub parameters_template: Option<String>,
+}
+
+impl ImplicitRequest {
+    /// Returns a request for any version, without parameters.
+    pub fn new(origin: Origin, extension: ExtensionKey) -> Self {
+        Self {
+            origin,
+            extension,
+            range: None,
+            release_namespace: None,
+            parameters: None,
+            parameters_template: None,
+        }
+    }
 }
 
 /// The input of [`implicit_changes`].
 pub struct ImplicitInput<'a> {
     pub cluster: &'a ClusterKey,
-    /// Defaults and listed extensions.
+    /// Defaults and listed extensions. Of several requests for an extension, an enforced one counts, or else the first. An
+    /// enforced one without a version gets that of the first other one.
     pub requests: &'a [ImplicitRequest],
     /// Extensions that Chandler has installed on the cluster before. If a user deleted one, it is not created again,
     /// unless it is enforced.
@@ -88,15 +106,13 @@ pub struct ImplicitChanges {
 /// Decides which implicit instances of a cluster to apply and to delete.
 pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
     let mut result = ImplicitChanges::default();
-    let mut requested = BTreeMap::new();
-    for request in input.requests {
-        requested.entry(request.extension.clone()).or_insert_with(|| request.clone());
-    }
+    let requested = effective_requests(input);
     for (key, request) in &requested {
         let provisioned_before = input.provisioned.contains(key);
         result.provisioned.insert(key.clone());
         let Some(instance) = instance_to_apply(input, key, request, provisioned_before) else { continue };
-        if provisioned_before {
+        let existing = input.instances.iter().find(|existing| existing.name_any() == instance.name_any());
+        if provisioned_before && existing.is_none_or(|existing| is_modified(existing)) {
             result.restored.push(instance.name_any());
         }
         result.apply.push(instance);
@@ -104,7 +120,7 @@ pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
     for (name, chosen) in &input.resolution.chosen {
         let key = ExtensionKey::parse(name);
         if !chosen.requested && !requested.contains_key(&key) && providers(input, &key).next().is_none() {
-            result.apply.push(generated(input.cluster, &dependency(key)));
+            result.apply.push(generated(input.cluster, &ImplicitRequest::new(Origin::Dependency, key)));
         }
     }
     let replaced: BTreeSet<_> = result.apply.iter().map(ResourceExt::name_any).collect();
@@ -112,6 +128,46 @@ pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
     let obsolete = obsolete.map(|instance| instance.name_any());
     result.delete = obsolete.filter(|name| !replaced.contains(name)).collect();
     result
+}
+
+/// Returns the request that counts for each extension.
+fn effective_requests(input: &ImplicitInput<'_>) -> BTreeMap<ExtensionKey, ImplicitRequest> {
+    let mut requested: BTreeMap<_, ImplicitRequest> = BTreeMap::new();
+    let (enforced, others): (Vec<_>, Vec<_>) =
+        input.requests.iter().partition(|request| request.origin == Origin::Enforced);
+    for request in enforced.into_iter().chain(others) {
+        let effective = requested.entry(request.extension.clone()).or_insert_with(|| request.clone());
+        // Enforced defaults state no version. A Cluster that lists the extension chooses it.
+        if effective.range.is_none() && effective.origin == Origin::Enforced {
+            effective.range.clone_from(&request.range);
+        }
+    }
+    for request in requested.values_mut() {
+        request.release_namespace = release_namespace(input, request);
+    }
+    requested
+}
+
+/// Returns the namespace of the release: the one that an existing implicit instance was generated with, because a release
+/// in another namespace would be another one, for which this one is uninstalled.
+fn release_namespace(input: &ImplicitInput<'_>, request: &ImplicitRequest) -> Option<String> {
+    let name = implicit_instance_name(&request.extension.local_name(), &input.cluster.name);
+    let existing = input.instances.iter().find(|existing| {
+        existing.name_any() == name
+            && Origin::of(existing).is_some()
+            && existing.meta().deletion_timestamp.is_none()
+    });
+    let Some(existing) = existing else { return request.release_namespace.clone() };
+    let current = existing.spec.release.namespace.clone();
+    let recorded = existing.annotations().get(IMPLIED_SPEC_ANNOTATION);
+    // A user may have changed the namespace. The digest shows with which one the instance was generated, unless the request
+    // has changed, too.
+    let candidates = [current.clone(), request.release_namespace.clone(), None];
+    let is_recorded = |release_namespace: Option<String>| {
+        let request = ImplicitRequest { release_namespace, ..request.clone() };
+        recorded == Some(&digest(&generated_spec(input.cluster, &request)))
+    };
+    candidates.into_iter().find(|namespace| is_recorded(namespace.clone())).unwrap_or(current)
 }
 
 /// Returns the instance to apply for a request, if any.
@@ -184,10 +240,6 @@ fn key_of(input: &ImplicitInput<'_>, instance: &ExtensionInstance) -> Option<Ext
     Some(ExtensionKey::of(extension, &input.cluster.namespace, ""))
 }
 
-fn dependency(extension: ExtensionKey) -> ImplicitRequest {
-    ImplicitRequest { origin: Origin::Dependency, extension, range: None, release_namespace: None }
-}
-
 /// Returns whether a user has changed the spec of an implicit instance.
 fn is_modified(instance: &ExtensionInstance) -> bool {
     instance.annotations().get(IMPLIED_SPEC_ANNOTATION) != Some(&digest(&instance.spec))
@@ -198,8 +250,8 @@ pub fn implicit_instance_name(extension: &str, cluster: &str) -> String {
     naming::release_object(extension, cluster)
 }
 
-fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstance {
-    let spec = ExtensionInstanceSpec {
+fn generated_spec(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstanceSpec {
+    ExtensionInstanceSpec {
         extension: Some(ExtensionReference {
             name: request.extension.name.clone(),
             catalog: request.extension.catalog.clone(),
@@ -208,8 +260,14 @@ fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstan
         version: request.range.clone(),
         clusters: Clusters { name: Some(cluster.name.clone()), selector: None },
         release: ReleaseTarget { name: None, namespace: request.release_namespace.clone() },
+        parameters: request.parameters.clone(),
+        parameters_template: request.parameters_template.clone(),
         ..ExtensionInstanceSpec::default()
-    };
+    }
+}
+
+fn generated(cluster: &ClusterKey, request: &ImplicitRequest) -> ExtensionInstance {
+    let spec = generated_spec(cluster, request);
     let digest = digest(&spec);
     let mut instance =
         ExtensionInstance::new(&implicit_instance_name(&request.extension.local_name(), &cluster.name), spec);
@@ -224,134 +282,4 @@ fn digest(spec: &ExtensionInstanceSpec) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{extension::Chosen, resolution::VersionName};
-
-    fn blue() -> ClusterKey {
-        ClusterKey::new("fleet", "blue")
-    }
-
-    fn request(origin: Origin, name: &str) -> ImplicitRequest {
-        ImplicitRequest {
-            origin,
-            extension: ExtensionKey::in_namespace("system", name, "fleet"),
-            range: None,
-            release_namespace: None,
-        }
-    }
-
-    fn chosen(requested: bool) -> Chosen {
-        Chosen {
-            version: VersionName::parse("1.0.0").unwrap(),
-            message: String::new(),
-            after: Vec::new(),
-            requested,
-        }
-    }
-
-    /// Counts the instances that are applied, restored and deleted.
-    fn changes(
-        requests: &[ImplicitRequest],
-        provisioned: &[&str],
-        instances: &[&ExtensionInstance],
-        resolution: &Resolution,
-    ) -> (usize, usize, usize) {
-        let provisioned = provisioned.iter().map(|key| ExtensionKey::parse(key)).collect();
-        let (cluster, resolution) = (blue(), resolution.clone());
-        let result = implicit_changes(&ImplicitInput {
-            cluster: &cluster,
-            requests,
-            provisioned: &provisioned,
-            instances,
-            resolution: &resolution,
-            is_published: &|key| key.to_string() != "platform/unpublished",
-            is_needed: &|instance| instance.name_any().starts_with("needed"),
-            is_placed: &|instance| !instance.name_any().starts_with("new"),
-        });
-        (result.apply.len(), result.restored.len(), result.delete.len())
-    }
-
-    #[test]
-    fn a_default_is_created_once_and_an_enforced_one_is_restored() {
-        let none = Resolution::default();
-        for (origin, again) in [(Origin::Default, 0), (Origin::Listed, 0), (Origin::Enforced, 1)] {
-            let requests = [request(origin, "cni")];
-            assert_eq!(changes(&requests, &[], &[], &none), (1, 0, 0), "{origin:?}: new");
-            let existing = generated(&blue(), &requests[0]);
-            assert_eq!(
-                changes(&requests, &["platform/cni"], &[&existing], &none),
-                (0, 0, 0),
-                "{origin:?}: existing"
-            );
-            assert_eq!(
-                changes(&requests, &["platform/cni"], &[], &none),
-                (again, again, 0),
-                "{origin:?}: deleted"
-            );
-            let mut changed = existing.clone();
-            changed.spec.version = Some("1.x".to_owned());
-            let found = changes(&requests, &["platform/cni"], &[&changed], &none);
-            assert_eq!(found, (again, again, 0), "{origin:?}: changed");
-        }
-    }
-
-    #[test]
-    fn an_instance_that_a_user_changed_outlives_its_default() {
-        let none = Resolution::default();
-        let mut existing = generated(&blue(), &request(Origin::Default, "cni"));
-        assert_eq!(changes(&[], &["platform/cni"], &[&existing], &none), (0, 0, 1));
-        existing.spec.version = Some("1.x".to_owned());
-        assert_eq!(changes(&[], &["platform/cni"], &[&existing], &none), (0, 0, 0));
-    }
-
-    #[test]
-    fn unpublished_defaults_and_needed_dependencies_are_kept() {
-        let none = Resolution::default();
-        let existing = generated(&blue(), &request(Origin::Default, "unpublished"));
-        assert_eq!(changes(&[], &[], &[&existing], &none), (0, 0, 0));
-        let existing = generated(&blue(), &request(Origin::Dependency, "needed"));
-        assert_eq!(changes(&[], &[], &[&existing], &none), (0, 0, 0));
-    }
-
-    #[test]
-    fn an_instance_of_a_user_replaces_the_default() {
-        let mut own = generated(&blue(), &request(Origin::Default, "cni"));
-        own.metadata.name = Some("mine".to_owned());
-        own.metadata.labels = None;
-        let none = Resolution::default();
-        assert_eq!(changes(&[request(Origin::Default, "cni")], &[], &[&own], &none), (0, 0, 0));
-        let default = generated(&blue(), &request(Origin::Default, "cni"));
-        let found = changes(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &default], &none);
-        assert_eq!(found, (0, 0, 1), "the instance of the user replaces it");
-        own.metadata.name = Some("new".to_owned());
-        let found = changes(&[request(Origin::Default, "cni")], &["platform/cni"], &[&own, &default], &none);
-        assert_eq!(found, (0, 0, 0), "only after it has a release object that can take the release over");
-    }
-
-    #[test]
-    fn dependencies_exist_as_long_as_they_are_needed() {
-        let needed = Resolution {
-            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
-            ..Resolution::default()
-        };
-        assert_eq!(changes(&[], &[], &[], &needed), (1, 0, 0));
-        let existing = generated(&blue(), &request(Origin::Dependency, "db"));
-        assert_eq!(changes(&[], &[], &[&existing], &needed), (0, 0, 0));
-        assert_eq!(changes(&[], &[], &[&existing], &Resolution::default()), (0, 0, 1));
-        let mut own = existing.clone();
-        own.metadata.name = Some("mine".to_owned());
-        own.metadata.labels = None;
-        let requested = Resolution {
-            chosen: BTreeMap::from([("platform/db".to_owned(), chosen(true))]),
-            ..Resolution::default()
-        };
-        assert_eq!(changes(&[], &[], &[&existing, &own], &requested), (0, 0, 1));
-        own.metadata.name = Some("new".to_owned());
-        assert_eq!(
-            changes(&[], &[], &[&existing, &own], &requested),
-            (0, 0, 0),
-            "it has no release object yet"
-        );
-    }
-}
+mod tests;

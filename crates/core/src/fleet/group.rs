@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{API_VERSION, CLASS_NAME_LABEL, CLASS_NAMESPACE_LABEL, ClassSettings, metadata};
 
 /// The key of a ClusterClass.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassKey {
     pub namespace: String,
     pub name: String,

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use chandler_api::LAST_APPLIED_ANNOTATION;
 use serde_json::{Map, Value, json};
-
-/// Annotation in which `kubectl apply` stores the whole object. It must not be copied to another object.
-const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 pub fn name(object: &Value) -> &str {
     text(object, "name")
@@ -34,6 +32,7 @@ pub fn labels(object: &Value) -> BTreeMap<String, String> {
 /// Returns the annotations that may be copied to another object.
 pub fn annotations(object: &Value) -> BTreeMap<String, String> {
     let mut annotations = strings(&object["metadata"]["annotations"]);
+    // It must not be copied to another object.
     annotations.remove(LAST_APPLIED_ANNOTATION);
     annotations
 }

@@ -1,5 +1,7 @@
 //! Turns the value of a `parametersFrom` entry into a layer of parameters.
 
+use std::fmt;
+
 use serde_json::Value;
 use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
 
@@ -10,30 +12,55 @@ use crate::failure::{Category, Failure};
 const MAX_DEPTH: usize = 100;
 
 /// The value that a source contains.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum SourceValue {
     /// The text of a key of a Secret or ConfigMap.
     Text(String),
     /// A field of an object.
     Value(Value),
+    /// The objects that a selector matched, as templates see them.
+    Objects(Vec<Value>),
+}
+
+/// Omits the content, which may be secret.
+impl fmt::Debug for SourceValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceValue").finish_non_exhaustive()
+    }
 }
 
 impl SourceValue {
-    /// Returns the layer. `source` names the source in errors, which never contain the value.
+    /// Returns the layer. `source` names the source in errors, which never contain the value, and `field` the list of sources.
     ///
     /// With `parameter`, the value is set at that path unchanged: a text is not parsed as YAML.
-    pub fn layer(self, source: &str, parameter: Option<&str>) -> Result<Parameters, Failure> {
+    pub fn layer(self, source: &str, field: &str, parameter: Option<&str>) -> Result<Parameters, Failure> {
         if let Some(parameter) = parameter {
             let value = match self {
                 Self::Text(text) => Value::String(text),
                 Self::Value(value) => value,
+                Self::Objects(objects) => Value::Array(objects),
             };
             return at_path(parameter, value);
         }
+        let layer = match self {
+            Self::Text(text) | Self::Value(Value::String(text)) => as_map(value_from_yaml(source, &text)?),
+            Self::Value(Value::Object(parameters)) => Some(parameters),
+            Self::Value(_) | Self::Objects(_) => None,
+        };
+        layer.ok_or_else(|| {
+            invalid(format!(
+                "{source} is not a map of parameters: write it as a map, or name the parameter that it sets \
+                 ({field}[].parameter)"
+            ))
+        })
+    }
+
+    /// Returns the name and the value that a template of the entry sees.
+    pub fn into_template_data(self) -> (&'static str, Value) {
         match self {
-            Self::Text(text) | Self::Value(Value::String(text)) => from_yaml(source, &text),
-            Self::Value(Value::Object(parameters)) => Ok(parameters),
-            Self::Value(_) => Err(not_a_map(source)),
+            Self::Text(text) => ("Content", Value::String(text)),
+            Self::Value(value) => ("Content", value),
+            Self::Objects(objects) => ("Objects", Value::Array(objects)),
         }
     }
 }
@@ -50,7 +77,26 @@ pub fn from_package_yaml(source: &str, text: &str) -> Result<Parameters, Failure
     read(source, text, DuplicateKeyPolicy::LastWins)
 }
 
+/// Parses any YAML like [`from_yaml`]. An empty text is null.
+pub fn value_from_yaml(source: &str, text: &str) -> Result<Value, Failure> {
+    parse(source, text, DuplicateKeyPolicy::Error)
+}
+
 fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Parameters, Failure> {
+    let parameters = as_map(parse(source, text, duplicate_keys)?);
+    parameters.ok_or_else(|| invalid(format!("{source} is not a map of parameters: write it as a map")))
+}
+
+/// Returns a map of parameters. Null is an empty one.
+fn as_map(value: Value) -> Option<Parameters> {
+    match value {
+        Value::Null => Some(Parameters::new()),
+        Value::Object(parameters) => Some(parameters),
+        _ => None,
+    }
+}
+
+fn parse(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, Failure> {
     let mut budget = Budget::default();
     budget.max_depth = MAX_DEPTH;
     let options = options! {
@@ -68,11 +114,7 @@ fn read(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<
             .unwrap_or_default();
         invalid(format!("{source} is not valid YAML{location}: correct it"))
     })?;
-    match value {
-        None | Some(Value::Null) => Ok(Parameters::new()),
-        Some(Value::Object(parameters)) => Ok(parameters),
-        Some(_) => Err(not_a_map(source)),
-    }
+    Ok(value.unwrap_or_default())
 }
 
 /// Returns the field of an object at a JSON pointer, or `None` if it is absent or null.
@@ -110,13 +152,6 @@ fn split(path: &str) -> Vec<String> {
         }
     }
     names
-}
-
-fn not_a_map(source: &str) -> Failure {
-    invalid(format!(
-        "{source} is not a map of parameters: write it as a map, or name the parameter that it sets \
-         (parametersFrom[].parameter)"
-    ))
 }
 
 fn invalid(message: String) -> Failure {

@@ -55,7 +55,11 @@ fn source_values_become_layers() {
     ];
     for (found, parameter, expected) in rows {
         let shown = format!("{found:?} {parameter:?}");
-        assert_eq!(Value::Object(found.layer("it", parameter).unwrap()), expected, "{shown}");
+        assert_eq!(
+            Value::Object(found.layer("it", "parametersFrom", parameter).unwrap()),
+            expected,
+            "{shown}"
+        );
     }
 }
 
@@ -65,7 +69,7 @@ fn errors_name_the_source_and_not_the_value() {
     let rows = [
         (text(CANARY.to_owned()), None, "is not a map of parameters"),
         (text(format!("- {CANARY}")), None, "is not a map of parameters"),
-        (SourceValue::Value(json!([CANARY])), None, "is not a map of parameters"),
+        (SourceValue::Value(json!([CANARY])), None, "(valuesFrom[].parameter)"),
         (text(format!("a: 1\nb: [{CANARY}")), None, "is not valid YAML (line"),
         (text(format!("{CANARY}: 1\n{CANARY}: 2")), None, "is not valid YAML (line 2, column 1)"),
         (text(format!("a: {{{CANARY}: .inf}}")), None, "is not valid YAML"),
@@ -75,7 +79,7 @@ fn errors_name_the_source_and_not_the_value() {
         (text(CANARY.to_owned()), Some("a."), "contains an empty name"),
     ];
     for (found, parameter, hint) in rows {
-        let failure = found.layer("key k of Secret fleet/s", parameter).unwrap_err();
+        let failure = found.layer("key k of Secret fleet/s", "valuesFrom", parameter).unwrap_err();
         assert!(failure.message.contains(hint), "{} does not contain {hint}", failure.message);
         assert!(!failure.message.contains(CANARY), "{}", failure.message);
         assert!(parameter.is_some() || failure.message.starts_with("key k of Secret fleet/s "), "{failure}");
@@ -423,5 +427,20 @@ proptest! {
     fn rendered_values_parse_back_the_same(a in values()) {
         let text = render(&a).text;
         prop_assert_eq!(from_yaml("it", &text).map_err(|error| TestCaseError::fail(format!("{error}:\n{text}")))?, a);
+    }
+}
+
+#[test]
+fn sizes_are_about_those_of_the_json() {
+    let rows = [
+        json!({}),
+        json!([]),
+        json!(1),
+        json!({"a": "text", "b": [{"c": null}, "e"]}),
+        json!("x".repeat(1000)),
+    ];
+    for value in rows {
+        let (estimated, exact) = (json_size(&value), value.to_string().len());
+        assert!(estimated >= exact && estimated < exact + 20, "{estimated} for {value}");
     }
 }

@@ -14,10 +14,9 @@ use serde_json::Value;
 
 use super::{PlacementKind, Selection, SelectionError, helm_chart_proxy::contains, kind::spec_without};
 use crate::{
-    failure::Category,
     identity::ClusterKey,
     naming,
-    policy::{PolicyOverrides, policy_of},
+    policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::Strategy,
 };
 
@@ -48,7 +47,12 @@ impl PlacementKind for ExtensionInstance {
 
     fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
-        PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.force }
+        PolicyOverrides {
+            atomic: options.atomic,
+            skip_crds: options.skip_crds,
+            force: options.force,
+            values: ValuesOwner::Placement,
+        }
     }
 
     fn shared_spec(&self) -> Value {
@@ -125,25 +129,6 @@ pub fn addon_release_name(instance: &ExtensionInstance, cluster: &str) -> String
         Some(_) => instance.name_any(),
         None => naming::release_object(&instance.name_any(), cluster),
     }
-}
-
-/// Returns whether the Secret with the values of a release has to be written.
-///
-/// It may have been deleted or changed since it was written, so it is written again before the package of the release
-/// changes, and if the release could not use the values.
-pub fn must_write_values(
-    existing: Option<&AddonRelease>,
-    secret: &ValuesSecret,
-    source: &PackageSource,
-    pinned: Option<&PinnedPackage>,
-) -> bool {
-    let Some(existing) = existing else { return true };
-    let failure = existing.status.as_ref().and_then(|status| status.last_failure.as_ref());
-    let has_failed = failure.is_some_and(|failure| {
-        matches!(Category::parse(&failure.category), Category::InvalidValues | Category::Timeout)
-    });
-    let has_package = existing.spec.source == *source && existing.spec.pinned.as_ref() == pinned;
-    existing.spec.values_secret.as_ref() != Some(secret) || !has_package || has_failed
 }
 
 /// Returns the package to pin. If the release object has the same content already, its revision is kept, so that a commit
@@ -250,41 +235,6 @@ mod tests {
         assert!(object.name_any().starts_with("net-blue-"));
         assert!(ExtensionInstance::same_request(&object, &object));
     }
-    #[test]
-    fn a_values_secret_that_was_lost_is_written_again() {
-        let secret =
-            |digest: &str| ValuesSecret { name: "net-blue-values".to_owned(), digest: digest.to_owned() };
-        let source = |chart: &str| PackageSource { chart: chart.to_owned(), ..PackageSource::default() };
-        let release = |category: Option<&str>| -> AddonRelease {
-            let spec = AddonReleaseSpec {
-                values_secret: Some(secret("one")),
-                source: source("net"),
-                ..AddonReleaseSpec::default()
-            };
-            let mut release = AddonRelease::new("net-blue", spec);
-            let failure = category.map(|category| {
-                json!({"category": category, "message": "", "input": "", "count": 1, "at": "2026-01-01T00:00:00Z"})
-            });
-            release.status = serde_json::from_value(json!({"lastFailure": failure})).unwrap();
-            release
-        };
-        let same =
-            |category| must_write_values(Some(&release(category)), &secret("one"), &source("net"), None);
-        assert!(!same(None), "a release that has its values costs no request");
-        assert!(same(Some("InvalidValues")), "the Secret does not exist");
-        assert!(same(Some("Timeout")), "the Secret has other values");
-        assert!(!same(Some("NotReady")));
-        assert!(must_write_values(None, &secret("one"), &source("net"), None), "a new release");
-        assert!(
-            must_write_values(Some(&release(None)), &secret("two"), &source("net"), None),
-            "other values"
-        );
-        assert!(
-            must_write_values(Some(&release(None)), &secret("one"), &source("other"), None),
-            "another package"
-        );
-    }
-
     #[test]
     fn a_commit_that_changes_nothing_keeps_the_pinned_revision() {
         let source = |path: &str| PackageSource { path: Some(path.to_owned()), ..PackageSource::default() };

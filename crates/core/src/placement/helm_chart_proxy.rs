@@ -23,8 +23,8 @@ use crate::{
     digest::Digest,
     identity::ClusterKey,
     naming,
-    policy::{PolicyOverrides, policy_of},
-    release::{Strategy, helm_strategy},
+    policy::{PolicyOverrides, ValuesOwner, policy_of},
+    release::{StoredValues, Strategy, helm_strategy, refer_to_values},
 };
 
 impl PlacementKind for HelmChartProxy {
@@ -49,7 +49,12 @@ impl PlacementKind for HelmChartProxy {
 
     fn policy_overrides(&self) -> PolicyOverrides {
         let options = &self.spec.options;
-        PolicyOverrides { atomic: options.atomic, skip_crds: options.skip_crds, force: options.upgrade.force }
+        PolicyOverrides {
+            atomic: options.atomic,
+            skip_crds: options.skip_crds,
+            force: options.upgrade.force,
+            values: ValuesOwner::Policy,
+        }
     }
 
     fn kubernetes_versions(&self) -> Option<Result<KubernetesVersions, KubernetesVersionsError>> {
@@ -141,6 +146,34 @@ pub fn rendered_release_object(
     object
 }
 
+/// Value of [`RENDERED_FROM_ANNOTATION`] if more than the template determines the values, so that they are always composed again.
+pub const VALUES_FROM: &str = "values-from";
+
+/// Returns the release object of a HelmChartProxy for a cluster, with values that a policy has a part in.
+pub fn composed_release_object(
+    chart: &HelmChartProxy,
+    cluster: &ClusterKey,
+    values: StoredValues,
+    existing: Option<&HelmReleaseProxy>,
+) -> HelmReleaseProxy {
+    let mut object = release_object(chart, cluster, String::new(), existing);
+    object.annotations_mut().insert(RENDERED_FROM_ANNOTATION.to_owned(), VALUES_FROM.to_owned());
+    match values {
+        StoredValues::Text(values) => object.spec.values = values,
+        StoredValues::Secret(secret) => refer_to_values(&mut object, &secret),
+    }
+    object
+}
+
+/// Returns whether a release object has the package of its placement. If the placement does not fix the version, that of the
+/// release object may be any.
+pub fn has_package_of(chart: &HelmChartProxy, release: &HelmReleaseProxy) -> bool {
+    let (spec, other) = (&chart.spec, &release.spec);
+    let is_fixed = !spec.version.is_empty() && chart.kubernetes_versions().is_none();
+    (&spec.repo_url, &spec.chart_name) == (&other.repo_url, &other.chart_name)
+        && (!is_fixed || spec.version == other.version)
+}
+
 fn release_spec(
     placement: &HelmChartProxy,
     cluster: &ClusterKey,
@@ -220,18 +253,47 @@ mod tests {
         chart.annotations_mut().insert(POLICY_ANNOTATION.to_owned(), "platform/safe".to_owned());
         let reference = Reference { name: "safe".to_owned(), scope: Scope::Platform };
         assert_eq!(chart.policy(), Some(reference));
-        assert_eq!(chart.policy_overrides(), PolicyOverrides { atomic: true, skip_crds: false, force: true });
+        let overrides = PolicyOverrides { atomic: true, force: true, ..PolicyOverrides::default() };
+        assert_eq!(chart.policy_overrides(), overrides);
         assert_eq!(chart.reference().to_string(), "HelmChartProxy hello");
     }
 
-    #[test]
-    fn an_input_without_an_effect_on_the_values_causes_no_write() {
-        let chart: HelmChartProxy = serde_json::from_value(serde_json::json!({
+    fn hello() -> HelmChartProxy {
+        serde_json::from_value(serde_json::json!({
             "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
             "metadata": {"name": "hello", "namespace": "fleet", "uid": "1"},
             "spec": {"clusterSelector": {}, "chartName": "hello", "repoURL": "https://charts.example"},
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn only_a_version_that_the_placement_fixes_is_part_of_its_package() {
+        let rows = [
+            (None, "", "", true),
+            (None, "", "1.2.0", true),
+            (None, "1.2.0", "1.2.0", true),
+            (None, "1.3.0", "1.2.0", false),
+            (Some("1.34=1.2.0"), "", "1.2.0", true),
+            (Some("1.34=1.2.0"), "1.3.0", "1.2.0", true),
+        ];
+        for (annotation, version, existing, expected) in rows {
+            let mut chart = hello();
+            let mut release = release_object(&chart, &ClusterKey::new("fleet", "blue"), String::new(), None);
+            existing.clone_into(&mut release.spec.version);
+            version.clone_into(&mut chart.spec.version);
+            let annotation =
+                annotation.map(|text| (KUBERNETES_VERSIONS_ANNOTATION.to_owned(), text.to_owned()));
+            chart.annotations_mut().extend(annotation);
+            assert_eq!(has_package_of(&chart, &release), expected, "{version:?} {existing:?}");
+            chart.spec.chart_name = "other".to_owned();
+            assert!(!has_package_of(&chart, &release), "another chart");
+        }
+    }
+
+    #[test]
+    fn an_input_without_an_effect_on_the_values_causes_no_write() {
+        let chart = hello();
         let cluster = ClusterKey::new("fleet", "blue");
         let rendered = |values: &str, input: &str, existing: Option<&HelmReleaseProxy>| {
             rendered_release_object(&chart, &cluster, values.to_owned(), &Digest::of(input), existing)

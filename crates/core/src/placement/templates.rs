@@ -6,6 +6,7 @@ use super::template_paths::TemplatePaths;
 use crate::{
     cluster_conditions::{ADDONS_READY, ADDONS_UPGRADABLE},
     digest::Digest,
+    parameters::Parameters,
 };
 
 /// Annotation of a release object: digest of the template and the data that its values were rendered from.
@@ -44,13 +45,30 @@ pub struct TemplateObjects<'a> {
     pub control_plane: Option<&'a Value>,
     /// `None` if the template does not refer to it.
     pub infra_cluster: Option<&'a Value>,
+    /// `None` if the template does not refer to it, or if the Cluster has no class.
+    pub cluster_class: Option<&'a Value>,
+    /// `None` if the template does not refer to it.
+    pub kubernetes_version: Option<&'a str>,
+    /// Data that is not about the Cluster, by name.
+    pub other: &'a Parameters,
+    /// What was read from objects for parameters, and its name.
+    pub content: Option<(&'static str, &'a Value)>,
 }
 
-/// Returns whether a template refers to the control plane, and whether to the infrastructure cluster. Those objects are
-/// read only if it does.
-pub fn referenced_objects(template: &str) -> (bool, bool) {
-    let is_template = template.contains("{{");
-    (is_template && template.contains("ControlPlane"), is_template && template.contains("InfraCluster"))
+/// Returns whether a template refers to data of this name. Objects that it does not refer to are not read.
+pub fn refers_to(template: &str, name: &str) -> bool {
+    let paths = TemplatePaths::of(template);
+    // A template that uses its whole data has the name somewhere in its text.
+    reads(&paths, name) && (paths != TemplatePaths::All || template.contains(name))
+}
+
+fn reads(paths: &TemplatePaths, name: &str) -> bool {
+    match paths {
+        TemplatePaths::All => true,
+        TemplatePaths::Fields(paths) => {
+            paths.iter().any(|path| path.first().is_some_and(|first| first == name))
+        }
+    }
 }
 
 /// Returns the data of a template for a cluster, and the digest of template and data.
@@ -61,10 +79,18 @@ pub fn render_inputs(template: &str, objects: &TemplateObjects<'_>) -> (Value, D
         ("Cluster", Some(objects.cluster)),
         ("ControlPlane", objects.control_plane),
         ("InfraCluster", objects.infra_cluster),
+        ("ClusterClass", objects.cluster_class),
     ];
-    let data =
+    let visible =
         named.into_iter().filter_map(|(name, object)| Some((name.to_owned(), visible_to_templates(object?))));
-    let data = TemplatePaths::of(template).select(Value::Object(data.collect()));
+    let version = objects.kubernetes_version.map(|version| ("KubernetesVersion".to_owned(), version.into()));
+    let paths = TemplatePaths::of(template);
+    // Other data may be large, so it is not copied if the template does not read it.
+    let other = objects.other.iter().map(|(name, value)| (name.as_str(), value)).chain(objects.content);
+    let other = other.filter(|(name, _)| reads(&paths, name));
+    let mut data: Parameters = other.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    data.extend(visible.chain(version));
+    let data = paths.select(Value::Object(data));
     let digest = Digest::of(format!("{template}\n{data}"));
     (data, digest)
 }
@@ -101,12 +127,24 @@ fn remove_own_conditions(object: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use serde_json::json;
 
     use super::*;
 
+    static NOTHING: LazyLock<Parameters> = LazyLock::new(Parameters::new);
+
     fn only(cluster: &Value) -> TemplateObjects<'_> {
-        TemplateObjects { cluster, control_plane: None, infra_cluster: None }
+        TemplateObjects {
+            cluster,
+            control_plane: None,
+            infra_cluster: None,
+            cluster_class: None,
+            kubernetes_version: None,
+            other: &NOTHING,
+            content: None,
+        }
     }
 
     #[test]
@@ -145,12 +183,44 @@ mod tests {
 
     #[test]
     fn other_objects_matter_only_for_templates_that_refer_to_them() {
-        assert_eq!(referenced_objects("a: {{ .ControlPlane.spec.version }}"), (true, false));
-        assert_eq!(referenced_objects("a: {{ .InfraCluster.kind }}"), (false, true));
-        assert_eq!(referenced_objects("# ControlPlane\na: 1"), (false, false));
+        let template = "a: {{ .ControlPlane.spec.version }}";
+        assert!(refers_to(template, "ControlPlane") && !refers_to(template, "InfraCluster"));
+        let rows = [
+            ("# ControlPlane\na: 1", false),
+            ("# ControlPlane\na: {{ .Cluster.metadata.name }}", false),
+            ("{{/* ControlPlane */}}{{ .Cluster.metadata.name }}", false),
+            ("{{ .Cluster.spec.topology.ControlPlane }}", false),
+            ("{{ eq .Cluster.kind \"ControlPlane\" }}", false),
+            ("{{ toJson . }}", false),
+            ("{{ index . \"ControlPlane\" }}", true),
+            ("{{ with .Cluster }}{{ $.ControlPlane.kind }}{{ end }}", true),
+        ];
+        for (template, expected) in rows {
+            assert_eq!(refers_to(template, "ControlPlane"), expected, "{template}");
+        }
         let (cluster, plane) = (json!({}), json!({"spec": {"version": "v1"}}));
-        let objects = TemplateObjects { cluster: &cluster, control_plane: Some(&plane), infra_cluster: None };
+        let objects = TemplateObjects { control_plane: Some(&plane), ..only(&cluster) };
         let (data, _) = render_inputs("{{ .ControlPlane }}", &objects);
         assert_eq!(data, json!({"ControlPlane": {"spec": {"version": "v1"}}}));
+    }
+
+    #[test]
+    fn other_data_and_the_kubernetes_version_are_visible() {
+        let (cluster, other) =
+            (json!({}), json!({"Values": {"mtu": 9000, "zone": "a"}, "Cluster": "hidden"}));
+        let objects = TemplateObjects {
+            kubernetes_version: Some("v1.35.0"),
+            other: other.as_object().unwrap(),
+            ..only(&cluster)
+        };
+        let (data, _) = render_inputs("{{ .KubernetesVersion }}: {{ .Values.mtu }}", &objects);
+        assert_eq!(data, json!({"KubernetesVersion": "v1.35.0", "Values": {"mtu": 9000}}));
+        let (data, _) = render_inputs("{{ .Cluster }}", &objects);
+        assert_eq!(data, json!({"Cluster": {}}), "objects cannot be replaced");
+        let content = json!([{"a": 1}]);
+        let objects = TemplateObjects { content: Some(("Objects", &content)), ..objects };
+        let (data, _) = render_inputs("{{ range .Objects }}{{ end }}", &objects);
+        assert_eq!(data, json!({"Objects": [{"a": 1}]}));
+        assert_eq!(render_inputs("{{ .Values.zone }}", &objects).0, json!({"Values": {"zone": "a"}}));
     }
 }

@@ -25,11 +25,11 @@ fn release(annotation: &str, value: Option<&str>) -> HelmReleaseProxy {
 fn an_empty_policy_changes_nothing() {
     let merged = merge(&AddonPolicySpec::default(), PolicyOverrides::default());
     assert_eq!(merged, (ReleasePolicy::default(), None));
-    assert_eq!(PolicyState::None.effective(), ReleasePolicy::default());
+    assert_eq!(*PolicyState::None.effective(), ReleasePolicy::default());
     let missing = PolicyState::Missing("AddonPolicy fleet/x".to_owned());
     assert_eq!(
         (missing.effective(), missing.missing()),
-        (ReleasePolicy::default(), Some("AddonPolicy fleet/x"))
+        (&ReleasePolicy::default(), Some("AddonPolicy fleet/x"))
     );
     assert!(ReleasePolicy::default().health, "health is observed by default");
 }
@@ -50,6 +50,7 @@ fn every_field_of_a_policy_applies() {
         drift: Some(drift.clone()),
         test: Some(TestPolicy::default()),
         rollout: Some(RolloutPolicy::default()),
+        values_from: vec![ValuesFrom::default()],
     };
     let (policy, conflict) = merge(&spec, PolicyOverrides::default());
     let expected = ReleasePolicy {
@@ -65,9 +66,10 @@ fn every_field_of_a_policy_applies() {
         drift,
         test: Some(TestPolicy::default()),
         rollout: Some(RolloutPolicy::default()),
+        values_from: vec![ValuesFrom::default()],
     };
     assert_eq!((&policy, conflict), (&expected, None));
-    assert_eq!(PolicyState::Known { policy, conflict: None }.effective(), expected);
+    assert_eq!(PolicyState::Known { policy: policy.into(), conflict: None }.effective(), &expected);
     let off = TestPolicy { run: false, ..TestPolicy::default() };
     let (policy, _) = merge(&AddonPolicySpec { test: Some(off), ..spec }, PolicyOverrides::default());
     assert_eq!(policy.test, None);
@@ -77,7 +79,10 @@ fn every_field_of_a_policy_applies() {
 fn objects_are_compared_if_the_policy_says_so() {
     let known = |mode| {
         let drift = DriftPolicy { mode, ignore: Vec::new() };
-        PolicyState::Known { policy: ReleasePolicy { drift, ..ReleasePolicy::default() }, conflict: None }
+        PolicyState::Known {
+            policy: ReleasePolicy { drift, ..ReleasePolicy::default() }.into(),
+            conflict: None,
+        }
     };
     let missing = || PolicyState::Missing("AddonPolicy fleet/x".to_owned());
     let rows = [
@@ -98,7 +103,7 @@ fn a_missing_policy_changes_neither_health_nor_what_happens_with_the_cluster() {
     use OnClusterDelete::{Skip, Uninstall};
     let known = |on_cluster_delete, health| {
         let policy = ReleasePolicy { health, on_cluster_delete, ..ReleasePolicy::default() };
-        PolicyState::Known { policy, conflict: None }
+        PolicyState::Known { policy: policy.into(), conflict: None }
     };
     let missing = || PolicyState::Missing("AddonPolicy fleet/x".to_owned());
     // The policy, the annotation of the release object, whether health was observed; what happens, and whether it is observed.
@@ -133,6 +138,7 @@ fn options_of_the_placement_win() {
         PolicyOverrides { force: true, ..options },
         PolicyOverrides { skip_crds: true, ..options },
     );
+    let parameters = PolicyOverrides { values: ValuesOwner::Placement, ..options };
     let default = ReleasePolicy::default();
     let keep = ReleasePolicy { remediation: remediation(OnFailure::Keep), ..default.clone() };
     let rollback = ReleasePolicy { remediation: remediation(OnFailure::Rollback), ..default.clone() };
@@ -161,7 +167,14 @@ fn options_of_the_placement_win() {
         // The policy keeps its own choice: the option wins when the policy is applied to a release.
         (AddonPolicySpec::default(), skip, default.clone(), None),
         (spec(|spec| spec.crds = Some(CrdsPolicy::Skip)), skip, with_crds(CrdsPolicy::Skip), None),
-        (spec(|spec| spec.crds = Some(CrdsPolicy::Create)), skip, default, Some("crds: Create")),
+        (spec(|spec| spec.crds = Some(CrdsPolicy::Create)), skip, default.clone(), Some("crds: Create")),
+        (AddonPolicySpec::default(), parameters, default.clone(), None),
+        (
+            spec(|spec| spec.values_from = vec![ValuesFrom::default()]),
+            parameters,
+            default,
+            Some("parametersFrom"),
+        ),
         (
             spec(|spec| spec.crds = Some(CrdsPolicy::CreateReplace)),
             skip,

@@ -3,7 +3,7 @@
 use chandler_api::{
     extensions::{
         ADDON_RELEASE_FINALIZER, AddonRelease, AddonReleaseSpec, CrdsPolicy, FieldConflicts,
-        INSTALLED_ANNOTATION, OnClusterDelete, PackageSource, ReleaseOptions, Scope,
+        INSTALLED_ANNOTATION, OnClusterDelete, PackageSource, ReleaseOptions, Scope, ValuesSecret,
     },
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
@@ -25,6 +25,7 @@ impl ReleaseKind for AddonRelease {
     const FINALIZER: &'static str = ADDON_RELEASE_FINALIZER;
     const INSTALLED_ANNOTATION: &'static str = INSTALLED_ANNOTATION;
     const REFERRER: (&'static str, &'static str) = ("chandler.dev", "ExtensionInstance");
+    const VALUES_SUFFIX: &'static str = "-values";
     const ORDERED: bool = true;
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::AddonRelease;
 
@@ -52,6 +53,10 @@ impl ReleaseKind for AddonRelease {
             (release.spec.extension.clone(), release.spec.version.clone(), source)
         };
         self.spec.source.path != existing.spec.source.path && without_path(self) == without_path(existing)
+    }
+
+    fn values_secret(&self) -> Option<ValuesSecret> {
+        self.spec.values_secret.clone()
     }
 
     fn desired(&self) -> Result<Desired, Failure> {

@@ -71,6 +71,8 @@ pub enum Values {
     Text(String),
     /// In a Secret at [`VALUES_KEY`], with the digest of the text.
     Secret(SecretKey, String),
+    /// In a Secret that must not be read, because the release object does not confirm which one, with the digest of the text.
+    Unconfirmed(String),
 }
 
 /// The key of a values Secret.

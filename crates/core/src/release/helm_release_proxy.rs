@@ -7,7 +7,7 @@ use chandler_api::{
         DEFAULT_CREDENTIALS_KEY, DEFAULT_NAMESPACE, HelmOptions, HelmReleaseProxy, RELEASE_PROXY_FINALIZER,
         ReconcileStrategy, SUCCESSFULLY_INSTALLED_ANNOTATION, SecretReference, Timeout, or_default,
     },
-    extensions::{CrdsPolicy, FieldConflicts},
+    extensions::{CrdsPolicy, FieldConflicts, ValuesSecret},
     reasons::ReleaseVocabulary,
     status::ReleaseStatus,
 };
@@ -15,7 +15,9 @@ use kube_core::ResourceExt as _;
 
 use super::{
     Desired, ExecutionOptions, PackageReference, ReleaseKind, RenderingOptions, SecretKey, SourceAccess,
-    Strategy, Values, ValuesReuse, desired::replaces_unsafe_crds,
+    Strategy, ValuesReuse,
+    desired::replaces_unsafe_crds,
+    values_secret::{referred_values, values_of},
 };
 use crate::{
     failure::{Category, Failure},
@@ -28,6 +30,7 @@ impl ReleaseKind for HelmReleaseProxy {
     /// Users create HelmChartProxies, so grants name that kind.
     const REFERRER: (&'static str, &'static str) = ("addons.cluster.x-k8s.io", "HelmChartProxy");
     const VOCABULARY: ReleaseVocabulary = ReleaseVocabulary::HelmReleaseProxy;
+    const VALUES_SUFFIX: &'static str = "-helm-values";
 
     /// Repository and chart are part of what the placement shares.
     fn package_key(&self) -> String {
@@ -40,6 +43,10 @@ impl ReleaseKind for HelmReleaseProxy {
 
     fn set_version(&mut self, version: &str) {
         version.clone_into(&mut self.spec.version);
+    }
+
+    fn values_secret(&self) -> Option<ValuesSecret> {
+        referred_values(self)
     }
 
     fn desired(&self) -> Result<Desired, Failure> {
@@ -67,7 +74,7 @@ impl ReleaseKind for HelmReleaseProxy {
                 version: Some(spec.version.clone()).filter(|version| !version.is_empty()),
             },
             access: access(self, &own_namespace),
-            values: Values::Text(spec.values.clone()),
+            values: values_of(self, &own_namespace),
             depends_on: Vec::new(),
             remove_with_cluster: false,
             strategy: strategy(spec.reconcile_strategy),

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use chandler_api::{
-    extensions::INSTALLED_ON_ANNOTATION,
+    extensions::{INSTALLED_ON_ANNOTATION, ValuesSecret},
     reasons::{ReleaseReason, ReleaseVocabulary},
     status::ReleaseStatus,
 };
@@ -34,6 +34,8 @@ pub trait ReleaseKind:
     const REFERRER: (&'static str, &'static str);
     /// The names of its condition types and reasons.
     const VOCABULARY: ReleaseVocabulary;
+    /// End of the names of Secrets with values. It differs between kinds, because their objects may have the same name.
+    const VALUES_SUFFIX: &'static str;
     /// Whether its objects can depend on each other.
     const ORDERED: bool = false;
 
@@ -54,6 +56,8 @@ pub trait ReleaseKind:
         false
     }
 
+    /// Returns the Secret with the values, if they are in one.
+    fn values_secret(&self) -> Option<ValuesSecret>;
     /// Returns the desired state of the release.
     fn desired(&self) -> Result<Desired, Failure>;
     fn status(&self) -> Option<&ReleaseStatus>;

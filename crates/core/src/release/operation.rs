@@ -18,7 +18,7 @@ pub enum OperationKind {
     Rollback,
     /// Removes the release after the last retry has failed. Its object stays, unlike that of a release that is removed.
     UninstallFailed,
-    /// Compares the objects of the release with its package, and corrects them if the policy says so.
+    /// Compares the objects of the release with its package, and corrects them if the policy has `drift.mode: Correct`.
     Compare,
     /// Runs the tests of the package.
     Test,

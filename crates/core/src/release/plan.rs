@@ -1,6 +1,8 @@
 //! Plans the next step for a release from its observed state.
 
 mod compare_and_test;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod observed;
 mod remediation;
 mod requested_rollback;
@@ -335,6 +337,22 @@ fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
         held(observed)
     };
     wait.map(Plan::Wait)
+}
+
+/// Returns why an install is not started, for a release that is not installed on a cluster whose control plane is not
+/// initialized yet, so that nothing else is known.
+pub fn hold_install(observed: &Observed<'_>) -> Option<Wait> {
+    if observed.paused {
+        return Some(Wait::Paused);
+    }
+    if let Collision::Taken { by, .. } = observed.collision {
+        return Some(Wait::Taken { by: by.clone() });
+    }
+    match hold_operation(observed) {
+        Some(Plan::Wait(wait)) => Some(wait),
+        _ if !observed.unmet.is_empty() => Some(Wait::Dependencies { on: observed.unmet.to_vec() }),
+        _ => None,
+    }
 }
 
 /// Returns why no operation is started, not even a removal.

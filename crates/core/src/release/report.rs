@@ -93,6 +93,20 @@ pub fn report(
     Some(Report { conditions: own.chain(health).chain(drift).chain(test).chain(policy).collect() })
 }
 
+/// Returns why a release waits, for users, as the conditions of its release object say it.
+pub fn wait_text(wait: &Wait, release: &str) -> String {
+    let (plan, vocabulary) = (Plan::Wait(wait.clone()), ReleaseVocabulary::AddonRelease);
+    let cluster = cluster_condition(&plan, vocabulary);
+    if cluster.status != Status::True {
+        return cluster.message;
+    }
+    match release_condition(&plan, vocabulary, release, None) {
+        Some(condition) => condition.message,
+        None if *wait == Wait::PlacementChanging => "its placement is changing".to_owned(),
+        None => "it, its placement or its Cluster is paused".to_owned(),
+    }
+}
+
 /// Returns whether Ready does not depend on the end of the operation.
 fn is_in_background(plan: &Plan, policy: &PolicyState) -> bool {
     match plan {

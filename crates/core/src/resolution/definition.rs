@@ -85,6 +85,8 @@ mod tests {
                 {"version": "1.0.0", "source": source, "kubernetes": "<1.31", "dependencies": [{"extension": "other"}]},
                 {"version": "1.1.0", "source": source, "platform": "2.x", "withdrawn": true, "channel": "edge"},
                 {"version": "1.2.0", "source": source, "kubernetes": "soon"},
+                {"version": "1.3.0", "source": source, "channel": "1.35"},
+                {"version": "1.4.0", "source": source, "channel": "1.35", "kubernetes": ">=1.33"},
             ],
         }))
         .unwrap();
@@ -94,12 +96,12 @@ mod tests {
             .iter()
             .map(|version| version.kubernetes.as_ref().map(ToString::to_string))
             .collect();
-        let expected = [Some("<1.31"), Some(">=1.20"), None, Some("~1.34.0")];
+        let expected = [Some("<1.31"), Some(">=1.20"), None, Some(">=1.20"), Some(">=1.33"), Some("~1.34.0")];
         assert_eq!(kubernetes, expected.map(|range| range.map(ToOwned::to_owned)));
         assert_eq!(read.versions[0].dependencies[0].range, Range::any());
         assert!(read.versions[1].withdrawn && read.versions[1].platform.is_some());
         assert!(read.versions[2].defect.as_ref().unwrap().contains("unexpected `soon`"));
-        assert_eq!(read.versions[3].name.text, "v1.34");
+        assert_eq!(read.versions[5].name.text, "v1.34");
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub enum Rejection {
         of: String,
         requested: String,
     },
+    /// Its channel is for clusters of another Kubernetes minor version.
+    ChannelOfMinor {
+        of: String,
+        has: Version,
+    },
     NeedsItself,
     /// It depends on an extension that would have to be requested explicitly.
     DependencyNotRequested {
@@ -77,12 +82,24 @@ fn rejection_of_new(candidate: &Candidate, constraints: &Constraints<'_>) -> Opt
         return Some(Rejection::Withdrawn);
     }
     let requested = constraints.channel.unwrap_or(STABLE_CHANNEL);
-    match candidate.channel.as_deref() {
-        Some(of) if of != requested => {
-            Some(Rejection::Channel { of: of.to_owned(), requested: requested.to_owned() })
+    let of = candidate.channel.as_deref().filter(|of| *of != requested)?;
+    let has = &constraints.cluster.kubernetes;
+    match minor_of_channel(of) {
+        Some(minor) if requested == STABLE_CHANNEL => {
+            let is_of_cluster = minor == (has.major, has.minor);
+            (!is_of_cluster).then(|| Rejection::ChannelOfMinor { of: of.to_owned(), has: has.clone() })
         }
-        _ => None,
+        _ => Some(Rejection::Channel { of: of.to_owned(), requested: requested.to_owned() }),
     }
+}
+
+/// Returns the Kubernetes minor version that a channel is named like: `1.35`, `v1.35`. Such a channel is offered to clusters of
+/// that minor version. It can also be a product line, so it says nothing about the versions that run, nor if it is requested
+/// by name.
+fn minor_of_channel(channel: &str) -> Option<(u64, u64)> {
+    let (major, minor) = channel.strip_prefix('v').unwrap_or(channel).split_once('.')?;
+    let number = |text: &str| text.parse().ok().filter(|_| text.chars().all(|c| c.is_ascii_digit()));
+    number(major).zip(number(minor))
 }
 
 /// Returns the range if it is set and does not contain the version.
@@ -108,6 +125,9 @@ impl Rejection {
             }
             Self::Withdrawn => format!("{are} withdrawn"),
             Self::Channel { of, requested } => format!("{are} in channel {of}, but {requested} is requested"),
+            Self::ChannelOfMinor { of, has } => {
+                format!("{are} in channel {of}, which is for another minor version, the cluster has {has}")
+            }
             Self::NeedsItself => format!("{need} the extension itself"),
             Self::DependencyNotRequested { dependency } => format!(
                 "{need} {dependency}, which is not requested: add an ExtensionInstance for it, \

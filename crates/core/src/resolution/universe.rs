@@ -62,7 +62,7 @@ impl VersionName {
         self.version.cmp_precedence(&other.version).is_lt()
     }
 
-    /// Returns the text for a move from `running` to this version. It says so if this version is the older one, because a move
+    /// Returns the text for a move from `running` to this version. It names this version as the older one if it is, because a move
     /// is not expected to go back.
     pub(crate) fn as_target(&self, running: Option<&Self>) -> String {
         let is_older = running.is_some_and(|running| self.is_older_than(running));

@@ -13,6 +13,16 @@ pub struct ProxyPolicy {
     pub hub: Option<String>,
     /// Beginnings of URLs: scheme, then host, then port.
     pub allowed: Vec<String>,
+    pub user: ProxyUser,
+}
+
+/// Who connects to clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyUser {
+    #[default]
+    Manager,
+    /// A command on the machine of a user, from which the hub of the tunnels cannot be reached.
+    Command,
 }
 
 impl ProxyPolicy {
@@ -23,11 +33,18 @@ impl ProxyPolicy {
         if is_hub || self.allowed.iter().any(|prefix| begins_with(&proxy.url, prefix)) {
             return Ok(());
         }
-        let message = format!(
-            "the kubeconfig's proxy {} is neither the hub of the tunnels nor allowed; start the manager with \
-             --allow-proxy-url {}",
-            proxy.url, proxy.url
-        );
+        let url = &proxy.url;
+        let message = match self.user {
+            ProxyUser::Manager => format!(
+                "the kubeconfig's proxy {url} is neither the hub of the tunnels nor allowed; start the manager with \
+                 --allow-proxy-url {url}"
+            ),
+            ProxyUser::Command => format!(
+                "the kubeconfig's proxy {url} is not allowed; if it can be reached from here, add --allow-proxy-url {url}; the hub \
+                 of the tunnels can be reached from inside the management cluster only, and `chandler tunnel connect` runs other \
+                 commands on such a cluster"
+            ),
+        };
         Err(Failure::new(Category::InvalidSpec, message))
     }
 }
@@ -56,6 +73,7 @@ mod tests {
             ]
             .map(str::to_owned)
             .to_vec(),
+            user: ProxyUser::Manager,
         };
         let rows = [
             ("http://chandler-hub.chandler-system.svc:8132", true),
@@ -84,8 +102,13 @@ mod tests {
             url: "http://proxy.example:3128".to_owned(),
             credentials: Some(("user".to_owned(), "canary".to_owned())),
         };
-        let failure = ProxyPolicy::default().check(Some(&proxy)).unwrap_err();
-        assert!(failure.message.contains("--allow-proxy-url http://proxy.example:3128"), "{failure}");
-        assert!(!failure.message.contains("canary"));
+        for (user, advice) in [
+            (ProxyUser::Manager, "start the manager with --allow-proxy-url http://proxy.example:3128"),
+            (ProxyUser::Command, "add --allow-proxy-url http://proxy.example:3128"),
+        ] {
+            let failure = ProxyPolicy { user, ..ProxyPolicy::default() }.check(Some(&proxy)).unwrap_err();
+            assert!(failure.message.contains(advice), "{failure}");
+            assert!(!failure.message.contains("canary"));
+        }
     }
 }

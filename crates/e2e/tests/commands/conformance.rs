@@ -112,6 +112,7 @@ fn a_tool_without_helm_keeps_the_contract() {
             "rollback" => "the tool does not declare the capability rollback",
             "bundles" => "the tool does not declare the format manifests/v1",
             "drift" => "the tool does not declare the capability compare",
+            "render" => "the tool does not declare the capability render",
             _ => "the tool does not declare the capability wait",
         };
         assert!(case.reason.starts_with(reason), "{case:?}");

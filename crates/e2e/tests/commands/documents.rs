@@ -15,7 +15,7 @@ const SHELLS: [&str; 5] = ["", "sh", "bash", "console", "shell"];
 const RUN_BY_CI: [&str; 3] = ["cargo xtask demo", "cargo xtask test", "cargo xtask chaos"];
 
 /// Prefixes of commands, and the tests that run them.
-const RUN_BY_TESTS: [(&str, &str); 22] = [
+const RUN_BY_TESTS: [(&str, &str); 24] = [
     ("cargo xtask dist", "a_release_needs_a_section_in_the_changelog"),
     ("cargo xtask bench", "the_bench_measures_every_phase"),
     ("chandler hooks unregister", "a_kubernetes_upgrade_waits_for_running_operations_unless_overridden"),
@@ -26,6 +26,8 @@ const RUN_BY_TESTS: [(&str, &str); 22] = [
         "a_large_catalog_is_read_and_searched_fast",
     ),
     ("chandler catalog ", "the_commands_of_the_catalog_guide_work"),
+    ("chandler plan ", "a_plan_shows_what_a_file_would_change_on_each_cluster"),
+    ("chandler diff ", "a_plan_shows_what_a_file_would_change_on_each_cluster"),
     ("chandler upgrade-check ", "upgrade_check_agrees_with_the_addons_upgradable_condition"),
     ("chandler where ", "where_shows_how_far_a_commit_has_come"),
     ("chandler source ", "sources_are_shown_polled_suspended_and_pinned"),

@@ -11,13 +11,14 @@ const COMMANDS: [&str; 7] =
     ["chandler ", "chandler-sandbox ", "kubectl ", "helm ", "clusterctl ", "cargo xtask ", "cargo test"];
 
 /// Verbs of third-party programs that the documentation may use.
-const KUBECTL: [&str; 16] = [
+const KUBECTL: [&str; 17] = [
     "annotate",
     "apply",
     "auth",
     "create",
     "delete",
     "describe",
+    "diff",
     "edit",
     "exec",
     "get",

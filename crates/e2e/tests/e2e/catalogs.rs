@@ -231,6 +231,38 @@ async fn catalog_show_prints_versions_kubernetes_range_parameters_and_readme() {
     assert_eq!(shown["package"]["readme"], "# Documented chart\n");
 }
 
+/// `chandler catalog extensions` and `kubectl get -o wide` show what users need to know to choose an Extension.
+async fn assert_extensions_are_listed(world: &World) {
+    let source = json!({"catalog": {"name": "platform"}, "chart": "hello"});
+    world
+        .apply(&json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Extension",
+            "metadata": {"name": "greeter", "namespace": world.namespace},
+            "spec": {
+                "displayName": "Friendly greeter", "categories": ["demo", "social"],
+                "documentationURL": "https://example.com/greeter",
+                "versions": [
+                    {"version": "0.9.0", "appVersion": "old", "kubernetes": "*", "source": source},
+                    {"version": "1.0.0", "appVersion": "2026-11", "kubernetes": "*", "source": source},
+                ],
+            },
+        }))
+        .await;
+    let line = format!("chandler catalog extensions SOCIAL friendly --namespace {}", world.namespace);
+    let shown = eventually("the Extension is listed with its newest version", || async {
+        let (_, stdout, _) = chandler(world, &line).await;
+        stdout.contains("2026-11").then_some(stdout)
+    })
+    .await;
+    let wide = world.kubectl(&["get", "extensions", "--namespace", &world.namespace, "--output", "wide"]);
+    for output in [shown, wide] {
+        for text in ["Friendly greeter", "1.0.0", "2026-11", "demo", "social", "https://example.com/greeter"]
+        {
+            assert!(output.contains(text), "{text} is missing: {output}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_commands_of_the_catalog_guide_work() {
     let world = World::new("catalog-guide").await;
@@ -246,6 +278,7 @@ async fn the_commands_of_the_catalog_guide_work() {
         assert!(stderr.is_empty(), "`{line}`: {stderr}");
     }
 
+    assert_extensions_are_listed(&world).await;
     let (_, listed, _) = chandler(&world, &here("chandler catalog list --namespace fleet")).await;
     let rows: Vec<Vec<_>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0][..5], ["NAMESPACE", "NAME", "READY", "REASON", "PACKAGES"], "{listed}");

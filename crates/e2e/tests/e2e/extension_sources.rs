@@ -4,12 +4,14 @@
 use chandler_core::release::OperationKind;
 use chandler_e2e::{
     extension_world::ExtensionWorld,
+    third_party,
     wait::eventually,
     world::{config_value, hello},
 };
 use chandler_sandbox::{
     assets::KubernetesVersion,
     chart::{self, Package},
+    plane::Plane,
     registry::Registry,
     repository::ChartRepository,
     testing,
@@ -445,21 +447,40 @@ fn publish_chart(test: &ExtensionWorld, name: &str, crd: Option<&str>, templates
     test.world.repository.publish(&folder).unwrap();
 }
 
+/// Custom resources of cert-manager.
+const CERTIFICATES: &str = "apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: first}
+spec: {selfSigned: {}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: first}
+spec: {secretName: first, dnsNames: [first.example], issuerRef: {name: first}}
+";
+
+/// Counts the objects of a kind in namespace `default`.
+async fn count(plane: &Plane, group: &str, kind: &str) -> usize {
+    let resource = kube::api::ApiResource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        api_version: format!("{group}/v1"),
+        kind: kind.to_owned(),
+        plural: format!("{}s", kind.to_lowercase()),
+    };
+    let all: Api<DynamicObject> = Api::namespaced_with(plane.client().await.unwrap(), "default", &resource);
+    all.list(&ListParams::default()).await.unwrap().items.len()
+}
+
 #[tokio::test]
 async fn an_operator_and_its_custom_resources_are_installed_without_a_retry() {
     let test = ExtensionWorld::new("operators").await;
     let alpha = test.world.create_cluster("alpha").await;
-    let deployment = std::fs::read_to_string(hello().join("templates/deployment.yaml")).unwrap();
-    let deployment = deployment
-        .replace("{{ .Values.replicas }}", "1")
-        .replace("{{ .Values.image }}", "operator")
-        .replace("      serviceAccountName: {{ .Release.Name }}\n", "");
-    publish_chart(&test, "operator", Some("widget"), &[("templates/deployment.yaml", deployment.as_str())]);
-    let resource = |kind: &str| {
-        format!("apiVersion: example.dev/v1\nkind: {kind}\nmetadata: {{name: first}}\nspec: {{size: 3}}\n")
-    };
-    publish_chart(&test, "resources", None, &[("templates/widget.yaml", &resource("widget"))]);
-    publish_chart(&test, "both", Some("gadget"), &[("templates/gadget.yaml", &resource("gadget"))]);
+    let operator = third_party::cert_manager(&test.world.dir.join("cert-manager")).await;
+    test.world.repository.publish_version(&operator, "1.0.0").unwrap();
+    publish_chart(&test, "certificates", None, &[("templates/certificates.yaml", CERTIFICATES)]);
+    let gadget = "apiVersion: example.dev/v1\nkind: gadget\nmetadata: {name: first}\nspec: {size: 3}\n";
+    publish_chart(&test, "both", Some("gadget"), &[("templates/gadget.yaml", gadget)]);
     let manager = test.world.start_manager();
     let versions = |chart: &str, dependencies: Value| {
         json!({"versions": [{
@@ -467,10 +488,13 @@ async fn an_operator_and_its_custom_resources_are_installed_without_a_retry() {
             "source": {"catalog": {"name": "charts"}, "chart": chart},
         }]})
     };
-    apply_extension_spec(&test, "operator", versions("operator", json!([]))).await;
-    apply_extension_spec(&test, "resources", versions("resources", json!([{"extension": "operator"}]))).await;
+    apply_extension_spec(&test, "operator", versions("cert-manager", json!([]))).await;
+    let needs_operator = json!([{"extension": "operator"}]);
+    apply_extension_spec(&test, "resources", versions("certificates", needs_operator)).await;
     apply_extension_spec(&test, "both", versions("both", json!([]))).await;
-    test.apply_instance("operator", "operator", json!({"options": {"wait": true}})).await;
+    let values: Value = serde_json::from_str(third_party::CERT_MANAGER_VALUES).unwrap();
+    test.apply_instance("operator", "operator", json!({"options": {"wait": true}, "parameters": values}))
+        .await;
     test.apply_instance("resources", "resources", json!({})).await;
     test.apply_instance("both", "both", json!({})).await;
     for extension in ["operator", "resources", "both"] {
@@ -478,17 +502,10 @@ async fn an_operator_and_its_custom_resources_are_installed_without_a_retry() {
         assert_eq!((status.revision, status.history.len()), (Some(1), 1), "{extension}");
         assert!(status.last_failure.is_none());
     }
-    for kind in ["widget", "gadget"] {
-        let resource = kube::api::ApiResource {
-            group: "example.dev".to_owned(),
-            version: "v1".to_owned(),
-            api_version: "example.dev/v1".to_owned(),
-            kind: kind.to_owned(),
-            plural: format!("{kind}s"),
-        };
-        let all: Api<DynamicObject> =
-            Api::namespaced_with(alpha.client().await.unwrap(), "default", &resource);
-        assert_eq!(all.list(&ListParams::default()).await.unwrap().items.len(), 1, "{kind}");
+    for (group, kind) in
+        [("cert-manager.io", "Issuer"), ("cert-manager.io", "Certificate"), ("example.dev", "gadget")]
+    {
+        assert_eq!(count(&alpha, group, kind).await, 1, "{kind}");
     }
     assert_eq!(manager.ended(OperationKind::INSTALL), 3, "each was installed once");
     assert_eq!(test.warning_events().await, []);

@@ -145,7 +145,7 @@ async fn parameters_from_all_sources_are_merged_and_validated() {
     assert_eq!(release.spec.values, None);
     let secrets: Api<Secret> = Api::namespaced(test.world.client.clone(), &test.world.namespace);
     let secret = secrets.get(&reference.name).await.unwrap();
-    assert_eq!(secret.metadata.owner_references.unwrap()[0].name, "hello");
+    assert_eq!(secret.metadata.owner_references.unwrap()[0].name, release.name_any());
     assert!(!serde_json::to_string(&release).unwrap().contains("CANARY"));
     assert!(!manager.logs().contains("CANARY"));
 

@@ -23,8 +23,8 @@ pub struct DescribeResponse {
     /// an upgrade changes an immutable field.
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", and
-    /// "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
+    /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test",
+    /// "render", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
     /// declare.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
@@ -582,6 +582,69 @@ pub mod observe_response {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReleaseAbsent {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RenderRequest {
+    #[prost(message, optional, tag = "1")]
+    pub target: ::core::option::Option<Target>,
+    #[prost(message, optional, tag = "2")]
+    pub release: ::core::option::Option<Release>,
+    /// Without a package, nothing is rendered: the response has the objects of the stored revision only.
+    #[prost(message, optional, tag = "3")]
+    pub package: ::core::option::Option<Package>,
+    #[prost(message, repeated, tag = "4")]
+    pub values: ::prost::alloc::vec::Vec<Values>,
+    /// As in ApplyRequest. Only the options that affect rendering and CRDs are used.
+    #[prost(message, optional, tag = "5")]
+    pub options: ::core::option::Option<ApplyOptions>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RenderResponse {
+    #[prost(oneof = "render_response::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<render_response::Outcome>,
+}
+/// Nested message and enum types in `RenderResponse`.
+pub mod render_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Rendered(super::RenderedRelease),
+        #[prost(message, tag = "2")]
+        Failure(super::Failure),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RenderedRelease {
+    /// The newest revision. Not set if the release does not exist on the cluster.
+    #[prost(message, optional, tag = "1")]
+    pub newest: ::core::option::Option<ReleaseState>,
+    /// The revision whose objects an upgrade changes: the deployed one, or the newest one if none is deployed. Not set if the
+    /// release does not exist or has been uninstalled.
+    #[prost(message, optional, tag = "2")]
+    pub base: ::core::option::Option<ReleaseState>,
+    /// The objects of `base`, as it records them.
+    #[prost(message, repeated, tag = "3")]
+    pub base_objects: ::prost::alloc::vec::Vec<RenderedObject>,
+    /// The rendered objects.
+    #[prost(message, repeated, tag = "4")]
+    pub objects: ::prost::alloc::vec::Vec<RenderedObject>,
+    /// "sha256:<hex>" of the canonical JSON of the values that the next revision would record.
+    #[prost(string, tag = "5")]
+    pub values_digest: ::prost::alloc::string::String,
+    /// Version of the package.
+    #[prost(string, tag = "6")]
+    pub package_version: ::prost::alloc::string::String,
+}
+/// An object of a release. Its content is secret if the object is: Chandler masks the data of Secrets before it shows them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenderedObject {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "ObjectRole", tag = "2")]
+    pub role: i32,
+    /// JSON of the object.
+    #[prost(bytes = "vec", tag = "3")]
+    pub json: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RemoveRequest {
     #[prost(string, tag = "1")]
@@ -975,6 +1038,39 @@ impl ComparisonOutcome {
             "COMPARISON_OUTCOME_CORRECTED" => Some(Self::Corrected),
             "COMPARISON_OUTCOME_UNKNOWN" => Some(Self::Unknown),
             "COMPARISON_OUTCOME_IGNORED" => Some(Self::Ignored),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ObjectRole {
+    /// An object that is part of the release.
+    Unspecified = 0,
+    /// The object of a hook or of a test, which exists only while it runs.
+    Hook = 1,
+    /// An object, usually a CRD, that the package contains outside its templates. Returned only if Apply would create or replace
+    /// it: on install unless the policy is SKIP, on upgrade only if it is CREATE_REPLACE.
+    Crd = 2,
+}
+impl ObjectRole {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OBJECT_ROLE_UNSPECIFIED",
+            Self::Hook => "OBJECT_ROLE_HOOK",
+            Self::Crd => "OBJECT_ROLE_CRD",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OBJECT_ROLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "OBJECT_ROLE_HOOK" => Some(Self::Hook),
+            "OBJECT_ROLE_CRD" => Some(Self::Crd),
             _ => None,
         }
     }
@@ -1447,6 +1543,34 @@ pub mod package_tool_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Observe"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Renders the objects that Apply would apply, and returns them with those of the revision that Apply would change. Sends
+        /// only requests that read from the cluster: it changes nothing, not even with a dry run, and creates no revision. Only for
+        /// tools with the capability "render".
+        ///
+        /// Templates that read from the cluster read what is there now. The kinds of the objects need not be served: an install may
+        /// create their CRDs first. A pending newest revision is treated as a failed one. Whether objects belong to another release,
+        /// or CRDs can be replaced, is not checked.
+        pub async fn render(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenderRequest>,
+        ) -> std::result::Result<tonic::Response<super::RenderResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/chandler.tool.v1.PackageTool/Render",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("chandler.tool.v1.PackageTool", "Render"));
             self.inner.unary(req, path, codec).await
         }
         /// Uninstalls a release. Succeeds if the release does not exist.

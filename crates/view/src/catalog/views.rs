@@ -1,6 +1,6 @@
 //! Catalogs and charts as commands show them.
 
-use chandler_api::extensions::ExtensionCatalog;
+use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::{
     catalog::{Entry, location},
     conditions, version,
@@ -47,6 +47,46 @@ impl CatalogView {
             url: location(&catalog.spec).into_owned(),
             revision: status.revision,
         }
+    }
+}
+
+/// An Extension.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtensionView {
+    pub namespace: String,
+    pub name: String,
+    pub display_name: Option<String>,
+    pub description: Option<String>,
+    pub newest: Option<String>,
+    /// Version of the application in the newest version.
+    pub app_version: Option<String>,
+    pub categories: Vec<String>,
+    #[serde(rename = "documentationURL")]
+    pub documentation_url: Option<String>,
+}
+
+impl ExtensionView {
+    pub fn new(extension: &Extension) -> Self {
+        let (spec, status) = (extension.spec.clone(), extension.status.clone().unwrap_or_default());
+        Self {
+            namespace: extension.namespace().unwrap_or_default(),
+            name: extension.name_any(),
+            display_name: spec.display_name,
+            description: spec.description,
+            newest: status.newest,
+            app_version: status.app_version,
+            categories: spec.categories,
+            documentation_url: spec.documentation_url,
+        }
+    }
+
+    /// Returns whether all terms occur in its names, its description or its categories, in any letter case.
+    pub fn matches(&self, terms: &[String]) -> bool {
+        let named = [Some(&self.name), self.display_name.as_ref(), self.description.as_ref()];
+        let texts = named.into_iter().flatten().chain(&self.categories).map(|text| text.to_lowercase());
+        let texts: Vec<_> = texts.collect();
+        terms.iter().all(|term| texts.iter().any(|text| text.contains(&term.to_lowercase())))
     }
 }
 
@@ -152,5 +192,37 @@ impl ChartView {
             versions,
             package: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn extensions_are_found_by_their_metadata() {
+        let extension: Extension = serde_json::from_value(json!({
+            "metadata": {"name": "lb", "namespace": "fleet"},
+            "spec": {
+                "displayName": "Load balancer", "description": "Services of our cloud.", "categories": ["networking"],
+                "documentationURL": "https://example.com/lb", "versions": [],
+            },
+            "status": {"newest": "2.4.0", "appVersion": "2.4"},
+        }))
+        .unwrap();
+        let view = ExtensionView::new(&extension);
+        assert_eq!((view.newest.as_deref(), view.app_version.as_deref()), (Some("2.4.0"), Some("2.4")));
+        for (terms, expected) in [
+            (&[][..], true),
+            (&["LB"], true),
+            (&["load", "network"], true),
+            (&["cloud"], true),
+            (&["load", "storage"], false),
+        ] {
+            let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
+            assert_eq!(view.matches(&terms), expected, "{terms:?}");
+        }
     }
 }

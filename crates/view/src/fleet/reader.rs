@@ -67,6 +67,7 @@ impl FleetReader {
         let mut all = Vec::new();
         let mut pages = pin!(pages(self.api(kind), ListParams::default()));
         loop {
+            progress.report(format!("reading: {} {}", all.len(), kind.plural));
             match pages.try_next().await {
                 Ok(Some(objects)) => all.extend(objects.iter().map(|object| from_object(kind, object))),
                 Ok(None) => return Ok(all),
@@ -74,7 +75,6 @@ impl FleetReader {
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(all),
                 Err(error) => return Err(Error { plural: kind.plural.to_owned(), source: Box::new(error) }),
             }
-            progress.report(format!("reading: {} {}", all.len(), kind.plural));
         }
     }
 

@@ -1,13 +1,12 @@
 //! Reads Sources and Syncs from the management cluster.
 
-use std::{fmt::Debug, pin::pin};
+use std::fmt::Debug;
 
 use chandler_api::extensions::{Source, SyncObject};
-use futures::TryStreamExt as _;
 use kube::{Api, Client, Resource, api::ListParams, core::NamespaceResourceScope};
 use serde::de::DeserializeOwned;
 
-use crate::{Progress, paging::pages};
+use crate::{Progress, paging::list_all};
 
 /// Sources cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -81,19 +80,8 @@ impl SourceReader<'_> {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let mut all = Vec::new();
-        let mut pages = pin!(pages(api, ListParams::default()));
-        loop {
-            self.progress.report(format!("reading: {} {objects}", all.len()));
-            let page = pages
-                .try_next()
-                .await
-                .map_err(|error| Error::List { objects: objects.to_owned(), source: Box::new(error) })?;
-            match page {
-                Some(page) => all.extend(page),
-                None => return Ok(all),
-            }
-        }
+        let all = list_all(api, ListParams::default(), objects, self.progress).await;
+        all.map_err(|error| Error::List { objects: objects.to_owned(), source: Box::new(error) })
     }
 }
 

@@ -1,18 +1,15 @@
 //! Reads ClusterTunnels and Clusters from the management cluster.
 
-use std::pin::pin;
-
 use chandler_api::{
     capi::{CLUSTER_GROUP, CLUSTER_VERSION},
     tunnel::ClusterTunnel,
 };
-use futures::TryStreamExt as _;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 
-use crate::{Progress, paging::pages};
+use crate::{Progress, paging::list_all};
 
 /// Tunnels cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -43,15 +40,8 @@ pub async fn list_tunnels(
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut all = Vec::new();
-    let mut pages = pin!(pages(api, ListParams::default()));
-    loop {
-        progress.report(format!("reading: {} ClusterTunnels", all.len()));
-        match pages.try_next().await.map_err(|error| Error::List { source: Box::new(error) })? {
-            Some(page) => all.extend(page),
-            None => break,
-        }
-    }
+    let all = list_all(api, ListParams::default(), "ClusterTunnels", progress).await;
+    let mut all = all.map_err(|error| Error::List { source: Box::new(error) })?;
     all.sort_by_key(|tunnel: &ClusterTunnel| (tunnel.namespace(), tunnel.name_any()));
     Ok(all)
 }

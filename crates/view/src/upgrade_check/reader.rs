@@ -1,9 +1,8 @@
 //! Reads clusters, and the objects from which their extensions are resolved, from the management cluster.
 
-use std::{fmt::Debug, pin::pin};
+use std::fmt::Debug;
 
 use chandler_controller::{Listed, cluster_resource};
-use futures::TryStreamExt as _;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{DynamicObject, ListParams},
@@ -12,10 +11,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{Error, followers::Charts};
-use crate::{Progress, paging::pages};
-
-const CRD_HINT: &str = "are Chandler's CRDs installed (`chandler crds`), and may you list their objects?";
-const CLUSTER_API_HINT: &str = "is Cluster API installed, and may you list Clusters?";
+use crate::{
+    Progress,
+    paging::{CLUSTER_API_HINT, CRD_HINT, list_all},
+};
 
 /// Selects clusters by name or by labels.
 pub struct ClusterFilter {
@@ -126,19 +125,7 @@ impl<'a> InputReader<'a> {
     where
         K: Clone + DeserializeOwned + Debug,
     {
-        let mut all = Vec::new();
-        let mut pages = pin!(pages(api, params));
-        loop {
-            self.progress.report(format!("reading: {} {objects}", all.len()));
-            let page = pages.try_next().await.map_err(|error| Error::List {
-                hint,
-                objects: objects.to_owned(),
-                source: Box::new(error),
-            })?;
-            match page {
-                Some(page) => all.extend(page),
-                None => return Ok(all),
-            }
-        }
+        let all = list_all(api, params, objects, self.progress).await;
+        all.map_err(|error| Error::List { hint, objects: objects.to_owned(), source: Box::new(error) })
     }
 }

@@ -96,6 +96,8 @@ type Options struct {
 	RequestTimeout time.Duration
 	// Timeout limits the waits of the operation. The operation as a whole may take recordingTimeout longer.
 	Timeout time.Duration
+	// ReadOnly makes the operation fail if it sends a request that may change an object.
+	ReadOnly bool
 	// Rollback is set if a failure is followed by a rollback, which gets another Timeout.
 	Rollback bool
 	// Send sends a step to the caller. If it is nil, steps are dropped.
@@ -145,6 +147,7 @@ func (s *Set) Begin(ctx context.Context, options Options) (*Operation, error) {
 		timeout:   options.Timeout,
 		deadline:  time.Now().Add(options.Timeout),
 	}
+	operation.Transport.readOnly = options.ReadOnly
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {

@@ -17,6 +17,9 @@ import (
 // ErrStopped is the error of every request after the operation was stopped.
 var ErrStopped = errors.New("the operation was stopped and sends no further requests")
 
+// errReadOnly is the error of a request that may change an object in an operation that only reads.
+var errReadOnly = errors.New("the operation only reads, but tried to change an object")
+
 // drainTimeout is how long a canceled request may take to receive its response before it is aborted.
 const drainTimeout = 3 * time.Second
 
@@ -28,6 +31,8 @@ type Transport struct {
 	timeout      time.Duration
 	drainTimeout time.Duration
 	lease        *Lease
+	// readOnly rejects requests that may change objects.
+	readOnly bool
 
 	stopCtx context.Context
 	stop    context.CancelFunc
@@ -83,7 +88,7 @@ func (t *Transport) ForgetFailedReads() {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if err := t.acquire(); err != nil {
+	if err := t.acquire(request); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()
 		}
@@ -121,8 +126,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// acquire counts a request as in flight, unless no request may be sent.
-func (t *Transport) acquire() error {
+// acquire counts a request as in flight, unless it may not be sent.
+func (t *Transport) acquire(request *http.Request) error {
+	if t.readOnly && request.Method != http.MethodGet {
+		return errReadOnly
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stopped {

@@ -171,17 +171,25 @@ func (r *Release) installInto(
 ) error {
 	config := r.configuration()
 	config.Releases.MaxHistory = int(spec.Options.GetMaxHistory())
-	install := action.NewInstall(config)
-	install.ReleaseName = r.name
-	install.Namespace = r.namespace
+	install := r.newInstall(config, spec)
 	install.CreateNamespace = createNamespace
 	install.Replace = replace
 	install.Labels = labels
-	install.SkipCRDs = true // applyCRDs has created them.
-	install.DisableOpenAPIValidation = true
 	install.ServerSideApply = method.serverSide
 	install.ForceConflicts = method.forceConflicts
 	install.ForceReplace = method.forceReplace
+	// With the operation's context, Helm would return on cancellation and continue in the background.
+	_, err := install.RunWithContext(context.Background(), spec.Chart.Clone(), spec.Values)
+	return err
+}
+
+// newInstall returns an install with the options that do not depend on how objects are applied.
+func (r *Release) newInstall(config *action.Configuration, spec ApplySpec) *action.Install {
+	install := action.NewInstall(config)
+	install.ReleaseName = r.name
+	install.Namespace = r.namespace
+	install.SkipCRDs = true // applyCRDs has created them.
+	install.DisableOpenAPIValidation = true
 	install.TakeOwnership = spec.Options.GetTakeOwnership()
 	install.DisableHooks = spec.Options.GetDisableHooks()
 	install.WaitStrategy = waitStrategy(spec.Options)
@@ -194,20 +202,25 @@ func (r *Release) installInto(
 	if spec.rendered != nil {
 		install.PostRenderer = spec.rendered
 	}
-	// With the operation's context, Helm would return on cancellation and continue in the background.
-	_, err := install.RunWithContext(context.Background(), spec.Chart.Clone(), spec.Values)
-	return err
+	return install
 }
 
 func (r *Release) upgrade(spec ApplySpec, method applyMethod, labels map[string]string) error {
-	upgrade := action.NewUpgrade(r.configuration())
-	upgrade.Namespace = r.namespace
+	upgrade := r.newUpgrade(r.configuration(), spec)
 	upgrade.Labels = labels
-	upgrade.SkipCRDs = true
-	upgrade.DisableOpenAPIValidation = true
 	upgrade.ServerSideApply = fmt.Sprint(method.serverSide)
 	upgrade.ForceConflicts = method.forceConflicts
 	upgrade.ForceReplace = method.forceReplace
+	_, err := upgrade.RunWithContext(context.Background(), r.name, spec.Chart.Clone(), spec.Values)
+	return err
+}
+
+// newUpgrade returns an upgrade with the options that do not depend on how objects are applied.
+func (r *Release) newUpgrade(config *action.Configuration, spec ApplySpec) *action.Upgrade {
+	upgrade := action.NewUpgrade(config)
+	upgrade.Namespace = r.namespace
+	upgrade.SkipCRDs = true
+	upgrade.DisableOpenAPIValidation = true
 	upgrade.TakeOwnership = spec.Options.GetTakeOwnership()
 	upgrade.DisableHooks = spec.Options.GetDisableHooks()
 	upgrade.WaitStrategy = waitStrategy(spec.Options)
@@ -231,8 +244,7 @@ func (r *Release) upgrade(spec ApplySpec, method applyMethod, labels map[string]
 		// Without it, Helm reuses the old values if no new values are given.
 		upgrade.ResetValues = true
 	}
-	_, err := upgrade.RunWithContext(context.Background(), r.name, spec.Chart.Clone(), spec.Values)
-	return err
+	return upgrade
 }
 
 func waitStrategy(options *toolv1.ApplyOptions) kube.WaitStrategy {

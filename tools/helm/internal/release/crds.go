@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,17 +37,9 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !spec.Chart.HasCRDs() {
 		return nil
 	}
-	enabled, err := enabledChart(spec)
+	objects, err := crdObjects(spec)
 	if err != nil {
 		return err
-	}
-	var objects []*unstructured.Unstructured
-	for _, file := range enabled.CRDObjects() {
-		found, err := documents(file.File.Data)
-		if err != nil {
-			return failure.Wrap(failure.InvalidPackage, err, "%s: %v", file.Filename, err)
-		}
-		objects = append(objects, found...)
 	}
 	if len(objects) == 0 {
 		return nil
@@ -78,6 +71,28 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 		}
 	}
 	return r.replaceCRDs(client, changes)
+}
+
+// crdObjects returns the objects in the crds/ directory of the chart and of its enabled subcharts.
+func crdObjects(spec ApplySpec) ([]*unstructured.Unstructured, error) {
+	enabled, err := enabledChart(spec)
+	if err != nil {
+		return nil, err
+	}
+	return crdFiles(enabled)
+}
+
+// crdFiles returns the objects in the crds/ directory of a chart and of its subcharts.
+func crdFiles(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, file := range chart.CRDObjects() {
+		found, err := documents(file.File.Data)
+		if err != nil {
+			return nil, failure.Wrap(failure.InvalidPackage, err, "%s: %v", file.Filename, err)
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
 }
 
 // crdChange is an object of a package, usually a CRD, and what exists on the cluster.
@@ -177,7 +192,22 @@ func (c crdChange) isServed(applied *unstructured.Unstructured) bool {
 	return c.live != nil && c.live.GetResourceVersion() == applied.GetResourceVersion() && isConditionTrue(c.live, "Established")
 }
 
+// documents returns the objects in YAML documents, which must have names.
 func documents(data []byte) ([]*unstructured.Unstructured, error) {
+	objects, err := decodeDocuments(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if object.GetKind() == "" || object.GetName() == "" {
+			return nil, errors.New("object has no kind or no name")
+		}
+	}
+	return objects, nil
+}
+
+// decodeDocuments returns the objects in YAML documents. Documents without content are skipped.
+func decodeDocuments(data []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -192,13 +222,9 @@ func documents(data []byte) ([]*unstructured.Unstructured, error) {
 		if err := yaml.Unmarshal(document, &object.Object); err != nil {
 			return nil, err
 		}
-		if len(object.Object) == 0 {
-			continue
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
 		}
-		if object.GetKind() == "" || object.GetName() == "" {
-			return nil, errors.New("object has no kind or no name")
-		}
-		objects = append(objects, object)
 	}
 }
 

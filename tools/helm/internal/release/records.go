@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	rcommon "helm.sh/helm/v4/pkg/release/common"
 	rspb "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
@@ -91,6 +92,36 @@ func (r *records) load() error {
 
 // newest returns up to limit revisions, newest first. Zero means all.
 func (r *records) newest(limit int) ([]*rspb.Release, error) {
+	secrets, err := r.sorted()
+	if err != nil {
+		return nil, err
+	}
+	if limit > 0 && len(secrets) > limit {
+		secrets = secrets[:limit]
+	}
+	return r.decode(secrets)
+}
+
+// newestAndDeployed returns the newest revision, and the newest deployed one if that is another. A revision may be large, so the
+// others are not decoded.
+func (r *records) newestAndDeployed() ([]*rspb.Release, error) {
+	secrets, err := r.sorted()
+	if err != nil {
+		return nil, err
+	}
+	if len(secrets) == 0 {
+		return nil, nil
+	}
+	chosen := secrets[:1:1]
+	isDeployed := func(secret *corev1.Secret) bool { return secret.Labels["status"] == rcommon.StatusDeployed.String() }
+	if deployed := slices.IndexFunc(secrets, isDeployed); deployed > 0 {
+		chosen = append(chosen, secrets[deployed])
+	}
+	return r.decode(chosen)
+}
+
+// sorted returns the records, newest first.
+func (r *records) sorted() ([]*corev1.Secret, error) {
 	if err := r.load(); err != nil {
 		return nil, err
 	}
@@ -98,9 +129,10 @@ func (r *records) newest(limit int) ([]*rspb.Release, error) {
 	secrets := slices.Collect(maps.Values(r.items))
 	r.mu.Unlock()
 	slices.SortFunc(secrets, func(a, b *corev1.Secret) int { return cmp.Compare(revisionOf(b), revisionOf(a)) })
-	if limit > 0 && len(secrets) > limit {
-		secrets = secrets[:limit]
-	}
+	return secrets, nil
+}
+
+func (r *records) decode(secrets []*corev1.Secret) ([]*rspb.Release, error) {
 	stored := driver.NewSecrets(r)
 	releases := make([]*rspb.Release, 0, len(secrets))
 	for _, secret := range secrets {

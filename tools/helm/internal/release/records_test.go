@@ -142,6 +142,42 @@ func TestOvertakenWriterGetsAConflict(t *testing.T) {
 	}
 }
 
+func TestOnlyTheNewestAndTheDeployedRevisionAreDecoded(t *testing.T) {
+	cases := map[string]struct {
+		statuses []rcommon.Status
+		want     []int
+	}{
+		"none":             {nil, nil},
+		"deployed":         {[]rcommon.Status{rcommon.StatusSuperseded, rcommon.StatusDeployed}, []int{2}},
+		"failed upgrades":  {[]rcommon.Status{rcommon.StatusSuperseded, rcommon.StatusDeployed, rcommon.StatusFailed, rcommon.StatusFailed}, []int{4, 2}},
+		"nothing deployed": {[]rcommon.Status{rcommon.StatusFailed, rcommon.StatusFailed}, []int{2}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRecords(&secrets{}, "web")
+			r.loaded, r.items = true, map[string]*corev1.Secret{}
+			stored := storage.Init(driver.NewSecrets(r))
+			for i, status := range c.statuses {
+				release := &rspb.Release{Name: "web", Namespace: "apps", Version: i + 1, Info: &rspb.Info{Status: status}}
+				if err := stored.Create(release); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found, err := r.newestAndDeployed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, release := range found {
+				got = append(got, release.Version)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got revisions %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestWriteErrorIsReportedUntilAWriteSucceeds(t *testing.T) {
 	storage := &secrets{err: errors.New("no network")}
 	records := newRecords(storage, "web")

@@ -18,7 +18,7 @@ import (
 	"chandler.dev/tools/helm/internal/values"
 )
 
-// call describes one Apply, Rollback, Compare, Test, Remove or Observe.
+// call describes one Apply, Rollback, Compare, Test, Remove, Observe or Render.
 type call struct {
 	kind     string
 	id       string
@@ -26,6 +26,8 @@ type call struct {
 	release  *toolv1.Release
 	timeout  time.Duration
 	rollback bool
+	// readOnly is set if the call must not change anything.
+	readOnly bool
 	send     func(*toolv1.Step) error
 	// inputDigest identifies the revision of an Apply or a Rollback.
 	inputDigest string
@@ -178,6 +180,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 		RequestTimeout: durationOr(call.target.GetRequestTimeout(), operation.DefaultRequestTimeout),
 		Timeout:        call.timeout,
 		Rollback:       call.rollback,
+		ReadOnly:       call.readOnly,
 		Send:           call.send,
 		Log:            log,
 	})
@@ -214,7 +217,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 	}
 	switch call.kind {
 	case "observe":
-	case "compare", "test":
+	case "compare", "test", "render":
 		log.Debug(call.kind+" succeeded", "took", took.String())
 	default:
 		log.Info(call.kind+" succeeded", "revision", state.GetRevision(), "took", took.String())

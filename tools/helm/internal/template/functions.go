@@ -14,14 +14,15 @@ import (
 // interrupted.
 const maxItems = 1_000_000
 
-// functions returns Sprig's text functions without those that read the environment or the network, and with limits on
-// those that create large results from small arguments.
+// functions returns Sprig's text functions without those that read the environment or the network, with limits on
+// those that create large results from small arguments, and with Helm's functions for YAML.
 func functions() template.FuncMap {
 	all := sprig.TxtFuncMap()
 	for _, name := range []string{"env", "expandenv", "getHostByName"} {
 		delete(all, name)
 	}
 	maps.Copy(all, limitedFunctions(all))
+	maps.Copy(all, yamlFunctions())
 	maps.Copy(all, placeholders())
 	return all
 }
@@ -59,5 +60,5 @@ func limitedFunctions(all template.FuncMap) template.FuncMap {
 }
 
 func tooManyItems(function string) error {
-	return fmt.Errorf("%s creates more than %d items", function, maxItems)
+	return harmless(fmt.Sprintf("%s creates more than %d items", function, maxItems))
 }

@@ -32,7 +32,7 @@ func (e *execution) Write(text []byte) (int, error) {
 		return 0, nil
 	}
 	if e.out.Len()+len(text) > e.limits.output {
-		return 0, fmt.Errorf("the output is larger than %d bytes", e.limits.output)
+		return 0, harmless(fmt.Sprintf("the output is larger than %d bytes", e.limits.output))
 	}
 	if err := e.check(); err != nil {
 		return 0, err
@@ -44,9 +44,12 @@ func (e *execution) tick() (string, error) { return "", e.check() }
 
 func (e *execution) check() error {
 	if time.Now().After(e.deadline) {
-		return fmt.Errorf("the template took longer than %s", e.limits.timeout)
+		return harmless(fmt.Sprintf("the template took longer than %s", e.limits.timeout))
 	}
-	return e.ctx.Err()
+	if err := e.ctx.Err(); err != nil {
+		return harmless(err.Error())
+	}
+	return nil
 }
 
 // insertTicks inserts a call of tick at the start of the template and of every branch and loop body.

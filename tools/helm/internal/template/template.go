@@ -4,7 +4,6 @@ package template
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"text/template"
@@ -34,13 +33,15 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 	}
 
 	response := &templatev1.RenderResponse{}
-	parsed, err := parseTemplate(request.GetTemplate())
+	parsed, messages, err := parseTemplate(request.GetTemplate())
+	literals := redact.TemplateLiterals(request.GetTemplate())
 	for _, input := range request.GetInputs() {
 		output := &templatev1.Output{Key: input.GetKey()}
 		if err != nil {
-			output.Outcome = failed(request.GetTemplate(), err, true)
+			output.Outcome = failed(redact.Message(err.Error(), literals), err, true)
 		} else if text, err := execute(ctx, parsed, input.GetData(), limits); err != nil {
-			output.Outcome = failed(request.GetTemplate(), err, false)
+			message := executionMessage(err, mayHaveSecrets(input.GetData()), messages)
+			output.Outcome = failed(redact.Message(message, literals), err, false)
 		} else {
 			output.Outcome = &templatev1.Output_Text{Text: text}
 		}
@@ -49,24 +50,27 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 	return response
 }
 
-func parseTemplate(text string) (*template.Template, error) {
+// parseTemplate also returns the error messages that the template itself contains.
+func parseTemplate(text string) (*template.Template, messages, error) {
 	parsed, err := template.New(name).Funcs(functions()).Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	found := messages{}
 	for _, associated := range parsed.Templates() {
 		if associated.Tree != nil {
+			found.addFrom(associated.Tree.Root)
 			insertTicks(associated.Tree)
 		}
 	}
-	return parsed, nil
+	return parsed, found, nil
 }
 
 func execute(ctx context.Context, parsed *template.Template, data []byte, limits limits) (string, error) {
 	var input map[string]any
 	// Integers become int64 and other numbers float64, as in unstructured Kubernetes objects.
 	if err := utiljson.Unmarshal(data, &input); err != nil {
-		return "", fmt.Errorf("the template's data is not a JSON object: %w", err)
+		return "", harmless("the template's data is not a JSON object")
 	}
 	cloned, err := parsed.Clone()
 	if err != nil {
@@ -80,9 +84,9 @@ func execute(ctx context.Context, parsed *template.Template, data []byte, limits
 	return run.out.String(), nil
 }
 
-func failed(text string, err error, parse bool) *templatev1.Output_Failure {
+func failed(message string, err error, parse bool) *templatev1.Output_Failure {
 	return &templatev1.Output_Failure{Failure: &templatev1.TemplateFailure{
-		Message: redact.Message(err.Error(), redact.TemplateLiterals(text)),
+		Message: message,
 		Line:    line(err),
 		Parse:   parse,
 	}}

@@ -32,6 +32,10 @@ func TestRender(t *testing.T) {
 		"definitions":         {`{{ define "a" }}[{{ . }}]{{ end }}{{ range .l }}{{ template "a" . }}{{ end }}`, `{"l":[1,2]}`, `[1][2]`},
 		"white space trimmed": {"a:\n{{- range .l }}\n- {{ . }}\n{{- else }}\nnone\n{{- end }}\n", `{"l":["x"]}`, "a:\n- x\n"},
 		"else":                {"{{ with .a }}{{ . }}{{ else }}no{{ end }}", `{}`, "no"},
+		"toYaml":              {"{{ .a | toYaml }}|", `{"a":{"c":[1,"x"],"b":true}}`, "b: true\nc:\n- 1\n- x|"},
+		"fromYaml":            {"{{ (fromYaml .a).b }} {{ index (fromYaml \"[1, 2]\") 1 }}", `{"a":"b: c"}`, "c 2"},
+		"integers of YAML":    {`{{ (fromYaml .a).b }} {{ kindOf (fromYaml .a).b }} {{ (fromYaml .a).c }}`, `{"a":"b: 12345678901234567\nc: 1.5"}`, "12345678901234567 int64 1.5"},
+		"required":            {`{{ required "no zone" .zone }}`, `{"zone":"a"}`, "a"},
 		"break":               {"{{ range .l }}{{ if eq . 2 }}{{ break }}{{ end }}{{ . }}{{ end }}", `{"l":[1,2,3]}`, "1"},
 	}
 	for name, c := range cases {
@@ -60,6 +64,8 @@ func TestRenderFails(t *testing.T) {
 		"no DNS":              {`{{ getHostByName "a" }}`, `{}`, `function "getHostByName" not defined`, 1, true},
 		"execution":           {"a\n\n{{ .a.b.c }}", `{"a":"text"}`, "can't evaluate field b", 3, false},
 		"fail":                {"a\n{{ fail \"give a name\" }}", `{}`, "give a name", 2, false},
+		"a required value":    {"a\n{{ required \"no zone\" .zone }}", `{}`, "no zone", 2, false},
+		"invalid YAML":        {`{{ fromYaml .a }}`, `{"a":"{"}`, "the text is not valid YAML", 1, false},
 		"bad data":            {`x`, `[`, "not a JSON object", 0, false},
 		"output limit":        {`{{ repeat 2000 "x" }}`, `{}`, "larger than 1000 bytes", 0, false},
 		"loop without output": {`{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}`, `{}`, "took longer than", 1, false},
@@ -93,16 +99,6 @@ func TestRenderFails(t *testing.T) {
 
 func TestFailureOfOneInputDoesNotAffectOthers(t *testing.T) {
 	response := Render(context.Background(), &templatev1.RenderRequest{
-		Template: `{{ required "a name" .name }}{{ .name.first }}`,
-		Inputs: []*templatev1.Input{
-			{Key: "a", Data: []byte(`{"name":{"first":"x"}}`)},
-			{Key: "b", Data: []byte(`{"name":"x"}`)},
-		},
-	})
-	if response.GetOutputs()[0].GetFailure() == nil || !response.GetOutputs()[0].GetFailure().GetParse() {
-		t.Fatal("the template parsed although Sprig has no function required")
-	}
-	response = Render(context.Background(), &templatev1.RenderRequest{
 		Template: `{{ .name.first }}`,
 		Inputs: []*templatev1.Input{
 			{Key: "a", Data: []byte(`{"name":{"first":"x"}}`)},
@@ -113,5 +109,38 @@ func TestFailureOfOneInputDoesNotAffectOthers(t *testing.T) {
 	outputs := response.GetOutputs()
 	if outputs[0].GetText() != "x" || outputs[1].GetFailure() == nil || outputs[2].GetText() != "y" {
 		t.Fatalf("got %v", outputs)
+	}
+}
+
+func TestFailuresDoNotQuoteValues(t *testing.T) {
+	const data = `{"Values":{"password":"{canary","pin":20262026},"Objects":[{"data":{"key":"{canary"}}],` +
+		`"Content":"user: anna\npassword: canary\npin: 20262026\n"}`
+	cases := map[string]string{
+		`{{ fail .Values.password }}`:                                 "error calling fail: (redacted)",
+		`{{ fail (printf "%v" .Values.pin) }}`:                        "error calling fail: (redacted)",
+		`{{ fail (index .Objects 0).data.key }}`:                      "error calling fail: (redacted)",
+		`{{ fail .Content }}`:                                         "error calling fail: (redacted)",
+		`{{ fail (fromYaml .Content).password }}`:                     "error calling fail: (redacted)",
+		`{{ (fromYaml .Content).pin | toString | fail }}`:             "error calling fail: (redacted)",
+		`{{ .Values.password | substr 1 7 | fail }}`:                  "error calling fail: (redacted)",
+		`{{ required .Values.password .none }}`:                       "error calling required: (redacted)",
+		`{{ fromYaml .Values.password }}`:                             "the text is not valid YAML",
+		`{{ .Values.password.field }}`:                                "can't evaluate field field in type interface {}",
+		`{{ mustToDate "2006" .Values.password }}`:                    "error calling mustToDate: (redacted)",
+		`{{ range .Values.password }}{{ end }}`:                       "at <.Values.password>: (redacted)",
+		`{{ if .Values.password }}{{ fail "give a name" }}{{ end }}`:  "give a name",
+		`{{ required "no zone" .Values.zone }}`:                       "no zone",
+		`{{ .Values.password }}{{ range until 1000000000 }}{{ end }}`: "more than",
+	}
+	for template, want := range cases {
+		got := render(t, &templatev1.RenderRequest{
+			Template: template,
+			Inputs:   []*templatev1.Input{{Key: "k", Data: []byte(data)}},
+		}).GetFailure()
+		message := got.GetMessage()
+		if got == nil || strings.Contains(message, "canary") || strings.Contains(message, "2026") ||
+			!strings.Contains(message, want) || got.GetLine() != 1 {
+			t.Errorf("%s: got %v, want %q", template, got, want)
+		}
 	}
 }

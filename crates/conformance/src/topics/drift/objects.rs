@@ -95,7 +95,7 @@ pub async fn corrected(context: &Context) -> Result<(), CaseError> {
         ensure!(now == good, "after the {round} correction the object has {now:?}");
         ensure!(image.as_deref() == Some("example.invalid/main:1"), "the image is {image:?}");
         let unchanged = context.get::<ConfigMap>(OTHER).await?.resource_version();
-        ensure!(other == unchanged, "the correction has written an object that nobody changed");
+        ensure!(other == unchanged, "the correction has written an object that no other client has changed");
         others_in_sync(&compare(context, &state).await?, ("", ""))?;
     }
     let now = records(context).await?;

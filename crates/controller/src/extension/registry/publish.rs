@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chandler_api::{
-    extensions::{Extension, ExtensionStatus},
+    extensions::{Extension, ExtensionSpec, ExtensionStatus, ExtensionVersion},
     reasons::ExtensionReason,
 };
 use chandler_core::{
@@ -51,7 +51,7 @@ async fn publish(
 ) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let Offer { published, polled } = offer;
-    let (ready, status) = new_status(&published);
+    let (ready, status) = new_status(&object.spec, &published);
     update_status(&object, context, ready, status).await?;
     let seed = object.uid().unwrap_or_default();
     let next = if polled {
@@ -66,7 +66,7 @@ async fn publish(
     Ok(next)
 }
 
-fn new_status(published: &Published) -> (NewCondition, ExtensionStatus) {
+fn new_status(spec: &ExtensionSpec, published: &Published) -> (NewCondition, ExtensionStatus) {
     let usable: Vec<_> =
         published.versions.iter().filter(|known| !known.withdrawn && known.defect.is_none()).collect();
     let defects: Vec<_> = published
@@ -86,9 +86,11 @@ fn new_status(published: &Published) -> (NewCondition, ExtensionStatus) {
         (Status::True, ExtensionReason::Published, String::new())
     };
     let newest = usable.iter().map(|known| &known.name).max().map(|name| name.text.clone());
+    let is_newest = |version: &&ExtensionVersion| Some(&version.version) == newest.as_ref();
+    let app_version = spec.versions.iter().find(is_newest).and_then(|version| version.app_version.clone());
     let available = u32::try_from(usable.len()).ok();
     let ready = NewCondition { type_: "Ready", status, reason: reason.into(), message };
-    (ready, ExtensionStatus { newest, available, ..ExtensionStatus::default() })
+    (ready, ExtensionStatus { newest, app_version, available, ..ExtensionStatus::default() })
 }
 
 async fn update_status(

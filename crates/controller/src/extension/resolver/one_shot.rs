@@ -25,7 +25,9 @@ use crate::{
     catalog::Catalogs,
     clusters,
     extension::registry::{ExtensionRegistry, Name, RegisteredExtension, offers::Offers},
+    planner::SourceReader,
     release::NamedCatalogs,
+    sources::SourcePackages,
 };
 
 /// The objects of the clusters' namespaces and of the platform's namespace.
@@ -50,6 +52,8 @@ pub struct OneShotResolver {
     /// read once.
     unread: Mutex<HashMap<Name, Failure>>,
     kinds: Mutex<HashMap<(String, String), ApiResource>>,
+    /// Reads the Sources and catalogs of an Extension before it is published. `None` means that none are read.
+    reader: Option<SourceReader>,
 }
 
 impl OneShotResolver {
@@ -76,7 +80,20 @@ impl OneShotResolver {
             extensions,
             unread: Mutex::default(),
             kinds: Mutex::default(),
+            reader: None,
         }
+    }
+
+    /// Also resolves Extensions whose packages are in Sources or in catalogs, which the reader reads.
+    pub(crate) fn reading_sources(mut self, source_packages: SourcePackages, reader: SourceReader) -> Self {
+        self.offers.source_packages = Some(source_packages);
+        self.reader = Some(reader);
+        self
+    }
+
+    /// Returns the Extensions, with the versions that were read so far.
+    pub(crate) fn registry(&self) -> ExtensionRegistry {
+        self.registry.clone()
     }
 
     /// Returns the input of the resolution of a cluster.
@@ -121,6 +138,9 @@ impl OneShotResolver {
         else {
             return Ok(());
         };
+        if let Some(reader) = &self.reader {
+            reader.read_for_extension(namespace, &extension.spec).await;
+        }
         match self.offers.published(extension).await {
             Ok(found) => {
                 let registered = RegisteredExtension {

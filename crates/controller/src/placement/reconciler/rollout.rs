@@ -227,7 +227,7 @@ where
         let (mut desired, mut postponed) = (ClusterMap::new(), ClusterMap::new());
         for (key, one) in unheld {
             let object = one.and_then(|Unheld { composed, target, kind }| {
-                if composed.has_unwritten_values {
+                if composed.unwritten_values.is_some() {
                     postponed.insert(key.clone(), kind);
                     return None;
                 }

@@ -27,7 +27,7 @@ impl<R: ReleaseKind> Work<R> {
     pub(super) fn is_still_wanted(&self, placement: &PlacementState, desired: &Desired) -> bool {
         match (&self.start.operation, &self.start.comparison) {
             (Operation::Compare, Some(Comparison { snapshot, .. })) => {
-                let policy = placement.policy.effective().drift;
+                let policy = placement.policy.effective().drift.clone();
                 let rules = DriftRules { policy, conflicts: desired.execution.conflicts };
                 snapshot.scope.rules == rules
             }

@@ -78,7 +78,7 @@ where
     }
 
     fn drift_rules(&self, desired: &Desired) -> DriftRules {
-        let policy = self.placement.policy.effective().drift;
+        let policy = self.placement.policy.effective().drift.clone();
         DriftRules { policy, conflicts: desired.execution.conflicts }
     }
 

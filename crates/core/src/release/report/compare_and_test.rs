@@ -107,7 +107,10 @@ mod tests {
     fn only_tests_that_have_to_succeed_change_ready() {
         let policy = |on_failure| {
             let test = Some(TestPolicy { on_failure, ..TestPolicy::default() });
-            PolicyState::Known { policy: ReleasePolicy { test, ..ReleasePolicy::default() }, conflict: None }
+            PolicyState::Known {
+                policy: ReleasePolicy { test, ..ReleasePolicy::default() }.into(),
+                conflict: None,
+            }
         };
         let (fail, ignore) = (policy(TestFailure::Fail), policy(TestFailure::Ignore));
         let (ready, pending) =

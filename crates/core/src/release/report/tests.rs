@@ -315,7 +315,7 @@ fn a_message_that_counts_replicas_changes_every_30_seconds() {
 
 #[test]
 fn conditions_that_do_not_apply_are_removed() {
-    let policy = PolicyState::Known { policy: ReleasePolicy::default(), conflict: None };
+    let policy = PolicyState::Known { policy: Box::default(), conflict: None };
     let types = |report: &Report| report.conditions.iter().map(|one| one.type_).collect::<Vec<_>>();
     let all = reported(&Plan::NoOp, &[], Some(&ReleaseHealth::Healthy), &policy).unwrap();
     assert_eq!(types(&all), ["Ready", "ClusterAvailable", "HelmReleaseReady", HEALTHY, POLICY_ACCEPTED]);
@@ -326,7 +326,7 @@ fn conditions_that_do_not_apply_are_removed() {
 #[test]
 fn a_policy_is_accepted_missing_invalid_or_in_conflict() {
     let known = |conflict: Option<&str>| PolicyState::Known {
-        policy: ReleasePolicy::default(),
+        policy: Box::default(),
         conflict: conflict.map(str::to_owned),
     };
     let missing = PolicyState::Missing("AddonPolicy fleet/careful".to_owned());
@@ -334,7 +334,7 @@ fn a_policy_is_accepted_missing_invalid_or_in_conflict() {
         let check = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "current": "status."});
         let checks = HealthChecks::compile(&[serde_json::from_value(check).unwrap()]);
         let policy = ReleasePolicy { checks, ..ReleasePolicy::default() };
-        PolicyState::Known { policy, conflict: conflict.map(str::to_owned) }
+        PolicyState::Known { policy: policy.into(), conflict: conflict.map(str::to_owned) }
     };
     let rows = [
         (invalid(None), Status::False, "PolicyInvalid", "health.checks[0].current: line 1, column 8"),

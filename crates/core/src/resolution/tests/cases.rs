@@ -48,6 +48,20 @@ fn versions_are_chosen() {
             &[],
             &["a@1.0.0"],
         ),
+        (
+            "of the channel of the minor version",
+            &[("a", &["1.0.0", "1.1.0 channel=1.34", "1.2.0 channel=v1.35"])],
+            &["a"],
+            &[],
+            &["a@1.1.0"],
+        ),
+        (
+            "no channel is like a minor version",
+            &[("a", &["1.0.0", "1.1.0 channel=1.34.2", "1.2.0 channel=1.x", "1.3.0 channel=+1.34"])],
+            &["a"],
+            &[],
+            &["a@1.0.0"],
+        ),
         ("a running version stays", &[("a", &["1.0.0", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("deprecated stays", &[("a", &["1.0.0 deprecated", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("withdrawn stays", &[("a", &["1.0.0 withdrawn", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
@@ -56,6 +70,13 @@ fn versions_are_chosen() {
         (
             "another channel stays",
             &[("a", &["1.0.0 channel=edge", "1.1.0"])],
+            &["a"],
+            &["a@1.0.0"],
+            &["a@1.0.0"],
+        ),
+        (
+            "the channel of another minor version stays",
+            &[("a", &["1.0.0 channel=1.24", "1.1.0"])],
             &["a"],
             &["a@1.0.0"],
             &["a@1.0.0"],
@@ -294,8 +315,24 @@ fn the_platform_range_applies_to_the_platform_lifecycle_only() {
 
 #[test]
 fn channels_are_respected() {
-    let universe = universe(&[("a", &["1.0.0", "1.1.0 channel=stable", "1.2.0 channel=edge"])]);
-    for (channel, expected) in [(None, "1.1.0"), (Some("edge"), "1.2.0"), (Some("other"), "1.0.0")] {
+    let universe = universe(&[(
+        "a",
+        &[
+            "1.0.0",
+            "1.1.0 channel=stable",
+            "1.2.0 channel=edge",
+            "1.3.0 channel=1.24",
+            "1.4.0 channel=1.24 k8s=<1.34",
+        ],
+    )]);
+    for (channel, expected) in [
+        (None, "1.1.0"),
+        (Some("stable"), "1.1.0"),
+        (Some("edge"), "1.2.0"),
+        // A product line that is requested by name is no Kubernetes version, but the range of a version counts.
+        (Some("1.24"), "1.3.0"),
+        (Some("other"), "1.0.0"),
+    ] {
         let mut request = request("a");
         request.channel = channel.map(ToOwned::to_owned);
         let solution = resolve(&universe, &[request], &cluster(&[])).unwrap();

@@ -3,8 +3,8 @@
 use chandler_tool::generated::tool::{
     ApplyRequest, CancelRequest, CancelResponse, CanonicalizeRequest, CanonicalizeResponse, CompareRequest,
     DescribeRequest, DescribeResponse, InspectRequest, InspectResponse, ObserveRequest, ObserveResponse,
-    OperationEvent, OperationResult, ReleaseAbsent, RemoveRequest, RollbackRequest, TestRequest,
-    canonicalize_response, inspect_response, observe_response,
+    OperationEvent, OperationResult, ReleaseAbsent, RemoveRequest, RenderRequest, RenderResponse,
+    RollbackRequest, TestRequest, canonicalize_response, inspect_response, observe_response,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -113,6 +113,10 @@ impl PackageTool for Service {
 
     async fn test(&self, _: Request<TestRequest>) -> Result<Response<Events>, Status> {
         Err(Status::unimplemented("the tool does not declare the capability test"))
+    }
+
+    async fn render(&self, _: Request<RenderRequest>) -> Result<Response<RenderResponse>, Status> {
+        Err(Status::unimplemented("the tool does not declare the capability render"))
     }
 
     async fn observe(&self, request: Request<ObserveRequest>) -> Result<Response<ObserveResponse>, Status> {

@@ -113,12 +113,19 @@ async fn the_objects_in_the_documentation_are_accepted() {
 #[tokio::test]
 async fn every_object_in_the_guide_for_extension_authors_is_accepted() {
     let server = Server::shared().await;
-    let guide = include_str!("../../../../../docs/guides/writing-an-extension.md");
+    let guide = [
+        include_str!("../../../../../docs/guides/writing-an-extension.md"),
+        include_str!("../../../../../docs/concepts/parameters.md"),
+    ]
+    .concat();
     let blocks: Vec<_> =
         guide.split("```yaml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
     assert!(blocks.len() > 4, "{blocks:?}");
     for document in blocks.iter().flat_map(|block| block.split("---\n")) {
         let mut object: Value = serde_saphyr::from_str(document).unwrap();
+        if !object["apiVersion"].as_str().unwrap().starts_with("chandler.dev/") {
+            continue;
+        }
         object["metadata"]["namespace"] = json!("default");
         check(&server, &object, None).await;
     }
@@ -482,6 +489,7 @@ async fn extension_fields_are_validated() {
 async fn instance_fields_are_validated() {
     let inline = json!({"repository": "https://charts.example", "chart": "hello", "version": "1.0.0"});
     let from = |fields: Value| json!({"parametersFrom": [fields], "serviceAccountName": "reader"});
+    let list = json!({"apiVersion": "v1", "kind": "Secret", "selector": {"matchLabels": {"user": "{{ .Cluster.metadata.name }}"}}});
     let field = json!({"apiVersion": "v1", "kind": "User", "name": "all", "path": "/spec/sshKeys"});
     check_all(
         INSTANCE,
@@ -507,12 +515,14 @@ async fn instance_fields_are_validated() {
             (from(json!({"secret": {"name": "s", "key": "k"}, "parameter": "auth.password"})), None),
             (from(json!({"configMap": {"name": "s", "key": "k", "optional": true}})), None),
             (from(json!({"object": field})), None),
-            (from(json!({})), Some("exactly one of secret, configMap, object must be set")),
+            (from(json!({})), Some("exactly one of secret, configMap, object, objects must be set")),
             (
                 from(json!({"secret": {"name": "s", "key": "k"}, "object": field})),
-                Some("exactly one of secret, configMap, object must be set"),
+                Some("exactly one of secret, configMap, object, objects must be set"),
             ),
             (json!({"parametersFrom": [{"object": field}]}), Some("serviceAccountName must be set")),
+            (from(json!({"objects": list, "template": "users: {{ .Objects | len }}"})), None),
+            (from(json!({"objects": list})), Some("template must be set with objects")),
             (json!({"options": {"timeout": "soon"}}), Some("must be a duration such as")),
             (json!({"release": {"name": "x".repeat(54)}}), Some("spec.release.name: Too long")),
             (json!({"policyRef": {"name": "careful"}}), None),

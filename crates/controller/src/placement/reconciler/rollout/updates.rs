@@ -18,7 +18,7 @@ use super::{ComposedObjects, Planned};
 use crate::{
     ReconcileError,
     placement::{
-        ComposeError, ComposeMode, ComposedRelease,
+        ComposeError, ComposeMode, ComposedRelease, WriteValues,
         pending::ReconcileScope,
         reconciler::{Composition, Reconciler},
     },
@@ -81,7 +81,7 @@ where
         package_of: Option<&P::Release>,
         all: &ClusterMap<Arc<P::Release>>,
     ) -> Result<Composition<P>, ReconcileError> {
-        let mode = ComposeMode { package_of, write_values: true };
+        let mode = ComposeMode { package_of, write_values: WriteValues::Always };
         let selected =
             clusters.into_iter().filter_map(|key| Some((key.clone(), self.context.clusters.get(&key)?)));
         let mut composition = self.desired(&selected.collect(), all, &mode).await?;

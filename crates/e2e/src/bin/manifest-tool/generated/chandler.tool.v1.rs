@@ -134,6 +134,20 @@ pub mod package_tool_server {
             tonic::Response<::chandler_tool::generated::tool::ObserveResponse>,
             tonic::Status,
         >;
+        /// Renders the objects that Apply would apply, and returns them with those of the revision that Apply would change. Sends
+        /// only requests that read from the cluster: it changes nothing, not even with a dry run, and creates no revision. Only for
+        /// tools with the capability "render".
+        ///
+        /// Templates that read from the cluster read what is there now. The kinds of the objects need not be served: an install may
+        /// create their CRDs first. A pending newest revision is treated as a failed one. Whether objects belong to another release,
+        /// or CRDs can be replaced, is not checked.
+        async fn render(
+            &self,
+            request: tonic::Request<::chandler_tool::generated::tool::RenderRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::chandler_tool::generated::tool::RenderResponse>,
+            tonic::Status,
+        >;
         /// Server streaming response type for the Remove method.
         type RemoveStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
@@ -608,6 +622,54 @@ pub mod package_tool_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ObserveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/chandler.tool.v1.PackageTool/Render" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenderSvc<T: PackageTool>(pub Arc<T>);
+                    impl<
+                        T: PackageTool,
+                    > tonic::server::UnaryService<
+                        ::chandler_tool::generated::tool::RenderRequest,
+                    > for RenderSvc<T> {
+                        type Response = ::chandler_tool::generated::tool::RenderResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::chandler_tool::generated::tool::RenderRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PackageTool>::render(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenderSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -386,6 +386,59 @@ func (ComparisonOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{5}
 }
 
+type ObjectRole int32
+
+const (
+	// An object that is part of the release.
+	ObjectRole_OBJECT_ROLE_UNSPECIFIED ObjectRole = 0
+	// The object of a hook or of a test, which exists only while it runs.
+	ObjectRole_OBJECT_ROLE_HOOK ObjectRole = 1
+	// An object, usually a CRD, that the package contains outside its templates. Returned only if Apply would create or replace
+	// it: on install unless the policy is SKIP, on upgrade only if it is CREATE_REPLACE.
+	ObjectRole_OBJECT_ROLE_CRD ObjectRole = 2
+)
+
+// Enum value maps for ObjectRole.
+var (
+	ObjectRole_name = map[int32]string{
+		0: "OBJECT_ROLE_UNSPECIFIED",
+		1: "OBJECT_ROLE_HOOK",
+		2: "OBJECT_ROLE_CRD",
+	}
+	ObjectRole_value = map[string]int32{
+		"OBJECT_ROLE_UNSPECIFIED": 0,
+		"OBJECT_ROLE_HOOK":        1,
+		"OBJECT_ROLE_CRD":         2,
+	}
+)
+
+func (x ObjectRole) Enum() *ObjectRole {
+	p := new(ObjectRole)
+	*p = x
+	return p
+}
+
+func (x ObjectRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ObjectRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
+}
+
+func (ObjectRole) Type() protoreflect.EnumType {
+	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
+}
+
+func (x ObjectRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ObjectRole.Descriptor instead.
+func (ObjectRole) EnumDescriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+}
+
 type StepKind int32
 
 const (
@@ -440,11 +493,11 @@ func (x StepKind) String() string {
 }
 
 func (StepKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[6].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[7].Descriptor()
 }
 
 func (StepKind) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[6]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[7]
 }
 
 func (x StepKind) Number() protoreflect.EnumNumber {
@@ -453,7 +506,7 @@ func (x StepKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StepKind.Descriptor instead.
 func (StepKind) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{6}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
 }
 
 type ReleaseStatus int32
@@ -507,11 +560,11 @@ func (x ReleaseStatus) String() string {
 }
 
 func (ReleaseStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[7].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[8].Descriptor()
 }
 
 func (ReleaseStatus) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[7]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[8]
 }
 
 func (x ReleaseStatus) Number() protoreflect.EnumNumber {
@@ -520,7 +573,7 @@ func (x ReleaseStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReleaseStatus.Descriptor instead.
 func (ReleaseStatus) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{7}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
 }
 
 type FailureCategory int32
@@ -588,11 +641,11 @@ func (x FailureCategory) String() string {
 }
 
 func (FailureCategory) Descriptor() protoreflect.EnumDescriptor {
-	return file_chandler_tool_v1_tool_proto_enumTypes[8].Descriptor()
+	return file_chandler_tool_v1_tool_proto_enumTypes[9].Descriptor()
 }
 
 func (FailureCategory) Type() protoreflect.EnumType {
-	return &file_chandler_tool_v1_tool_proto_enumTypes[8]
+	return &file_chandler_tool_v1_tool_proto_enumTypes[9]
 }
 
 func (x FailureCategory) Number() protoreflect.EnumNumber {
@@ -601,7 +654,7 @@ func (x FailureCategory) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FailureCategory.Descriptor instead.
 func (FailureCategory) EnumDescriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
 }
 
 type DescribeRequest struct {
@@ -658,8 +711,8 @@ type DescribeResponse struct {
 	// other objects; never deletes them; and replaces an object with the annotation "chandler.dev/replace: WhenImmutable" if
 	// an upgrade changes an immutable field.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
-	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", and
-	// "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
+	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test",
+	// "render", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
 	// declare.
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of running operations.
@@ -3419,6 +3472,319 @@ func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
 	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
+type RenderRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Target  *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Release *Release               `protobuf:"bytes,2,opt,name=release,proto3" json:"release,omitempty"`
+	// Without a package, nothing is rendered: the response has the objects of the stored revision only.
+	Package *Package  `protobuf:"bytes,3,opt,name=package,proto3" json:"package,omitempty"`
+	Values  []*Values `protobuf:"bytes,4,rep,name=values,proto3" json:"values,omitempty"`
+	// As in ApplyRequest. Only the options that affect rendering and CRDs are used.
+	Options       *ApplyOptions `protobuf:"bytes,5,opt,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenderRequest) Reset() {
+	*x = RenderRequest{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderRequest) ProtoMessage() {}
+
+func (x *RenderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderRequest.ProtoReflect.Descriptor instead.
+func (*RenderRequest) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *RenderRequest) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *RenderRequest) GetRelease() *Release {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *RenderRequest) GetPackage() *Package {
+	if x != nil {
+		return x.Package
+	}
+	return nil
+}
+
+func (x *RenderRequest) GetValues() []*Values {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *RenderRequest) GetOptions() *ApplyOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+type RenderResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*RenderResponse_Rendered
+	//	*RenderResponse_Failure
+	Outcome       isRenderResponse_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenderResponse) Reset() {
+	*x = RenderResponse{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderResponse) ProtoMessage() {}
+
+func (x *RenderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderResponse.ProtoReflect.Descriptor instead.
+func (*RenderResponse) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RenderResponse) GetOutcome() isRenderResponse_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *RenderResponse) GetRendered() *RenderedRelease {
+	if x != nil {
+		if x, ok := x.Outcome.(*RenderResponse_Rendered); ok {
+			return x.Rendered
+		}
+	}
+	return nil
+}
+
+func (x *RenderResponse) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Outcome.(*RenderResponse_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isRenderResponse_Outcome interface {
+	isRenderResponse_Outcome()
+}
+
+type RenderResponse_Rendered struct {
+	Rendered *RenderedRelease `protobuf:"bytes,1,opt,name=rendered,proto3,oneof"`
+}
+
+type RenderResponse_Failure struct {
+	Failure *Failure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+func (*RenderResponse_Rendered) isRenderResponse_Outcome() {}
+
+func (*RenderResponse_Failure) isRenderResponse_Outcome() {}
+
+type RenderedRelease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest revision. Not set if the release does not exist on the cluster.
+	Newest *ReleaseState `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"`
+	// The revision whose objects an upgrade changes: the deployed one, or the newest one if none is deployed. Not set if the
+	// release does not exist or has been uninstalled.
+	Base *ReleaseState `protobuf:"bytes,2,opt,name=base,proto3" json:"base,omitempty"`
+	// The objects of `base`, as it records them.
+	BaseObjects []*RenderedObject `protobuf:"bytes,3,rep,name=base_objects,json=baseObjects,proto3" json:"base_objects,omitempty"`
+	// The rendered objects.
+	Objects []*RenderedObject `protobuf:"bytes,4,rep,name=objects,proto3" json:"objects,omitempty"`
+	// "sha256:<hex>" of the canonical JSON of the values that the next revision would record.
+	ValuesDigest string `protobuf:"bytes,5,opt,name=values_digest,json=valuesDigest,proto3" json:"values_digest,omitempty"`
+	// Version of the package.
+	PackageVersion string `protobuf:"bytes,6,opt,name=package_version,json=packageVersion,proto3" json:"package_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RenderedRelease) Reset() {
+	*x = RenderedRelease{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderedRelease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderedRelease) ProtoMessage() {}
+
+func (x *RenderedRelease) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderedRelease.ProtoReflect.Descriptor instead.
+func (*RenderedRelease) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RenderedRelease) GetNewest() *ReleaseState {
+	if x != nil {
+		return x.Newest
+	}
+	return nil
+}
+
+func (x *RenderedRelease) GetBase() *ReleaseState {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *RenderedRelease) GetBaseObjects() []*RenderedObject {
+	if x != nil {
+		return x.BaseObjects
+	}
+	return nil
+}
+
+func (x *RenderedRelease) GetObjects() []*RenderedObject {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *RenderedRelease) GetValuesDigest() string {
+	if x != nil {
+		return x.ValuesDigest
+	}
+	return ""
+}
+
+func (x *RenderedRelease) GetPackageVersion() string {
+	if x != nil {
+		return x.PackageVersion
+	}
+	return ""
+}
+
+// An object of a release. Its content is secret if the object is: Chandler masks the data of Secrets before it shows them.
+type RenderedObject struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Object *ObjectRef             `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	Role   ObjectRole             `protobuf:"varint,2,opt,name=role,proto3,enum=chandler.tool.v1.ObjectRole" json:"role,omitempty"`
+	// JSON of the object.
+	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenderedObject) Reset() {
+	*x = RenderedObject{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenderedObject) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenderedObject) ProtoMessage() {}
+
+func (x *RenderedObject) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenderedObject.ProtoReflect.Descriptor instead.
+func (*RenderedObject) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RenderedObject) GetObject() *ObjectRef {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *RenderedObject) GetRole() ObjectRole {
+	if x != nil {
+		return x.Role
+	}
+	return ObjectRole_OBJECT_ROLE_UNSPECIFIED
+}
+
+func (x *RenderedObject) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
 type RemoveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
@@ -3431,7 +3797,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3443,7 +3809,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3456,7 +3822,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -3502,7 +3868,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +3880,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +3893,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -3574,7 +3940,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3952,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3965,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -3619,7 +3985,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +3997,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +4010,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -3668,7 +4034,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +4046,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +4059,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{39}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -3765,7 +4131,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +4143,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +4156,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{40}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -3835,7 +4201,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +4213,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +4226,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{41}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -3964,7 +4330,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4342,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4355,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{42}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -4047,7 +4413,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4425,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4438,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{43}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -4193,7 +4559,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4205,7 +4571,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4218,7 +4584,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{44}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -4269,7 +4635,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4647,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4660,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{45}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -4547,7 +4913,28 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x06absent\x18\x02 \x01(\v2\x1f.chandler.tool.v1.ReleaseAbsentH\x00R\x06absent\x125\n" +
 	"\afailure\x18\x03 \x01(\v2\x19.chandler.tool.v1.FailureH\x00R\afailureB\t\n" +
 	"\aoutcome\"\x0f\n" +
-	"\rReleaseAbsent\"\xd4\x01\n" +
+	"\rReleaseAbsent\"\x97\x02\n" +
+	"\rRenderRequest\x120\n" +
+	"\x06target\x18\x01 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
+	"\arelease\x18\x02 \x01(\v2\x19.chandler.tool.v1.ReleaseR\arelease\x123\n" +
+	"\apackage\x18\x03 \x01(\v2\x19.chandler.tool.v1.PackageR\apackage\x120\n" +
+	"\x06values\x18\x04 \x03(\v2\x18.chandler.tool.v1.ValuesR\x06values\x128\n" +
+	"\aoptions\x18\x05 \x01(\v2\x1e.chandler.tool.v1.ApplyOptionsR\aoptions\"\x93\x01\n" +
+	"\x0eRenderResponse\x12?\n" +
+	"\brendered\x18\x01 \x01(\v2!.chandler.tool.v1.RenderedReleaseH\x00R\brendered\x125\n" +
+	"\afailure\x18\x02 \x01(\v2\x19.chandler.tool.v1.FailureH\x00R\afailureB\t\n" +
+	"\aoutcome\"\xcc\x02\n" +
+	"\x0fRenderedRelease\x126\n" +
+	"\x06newest\x18\x01 \x01(\v2\x1e.chandler.tool.v1.ReleaseStateR\x06newest\x122\n" +
+	"\x04base\x18\x02 \x01(\v2\x1e.chandler.tool.v1.ReleaseStateR\x04base\x12C\n" +
+	"\fbase_objects\x18\x03 \x03(\v2 .chandler.tool.v1.RenderedObjectR\vbaseObjects\x12:\n" +
+	"\aobjects\x18\x04 \x03(\v2 .chandler.tool.v1.RenderedObjectR\aobjects\x12#\n" +
+	"\rvalues_digest\x18\x05 \x01(\tR\fvaluesDigest\x12'\n" +
+	"\x0fpackage_version\x18\x06 \x01(\tR\x0epackageVersion\"\x8b\x01\n" +
+	"\x0eRenderedObject\x123\n" +
+	"\x06object\x18\x01 \x01(\v2\x1b.chandler.tool.v1.ObjectRefR\x06object\x120\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x1c.chandler.tool.v1.ObjectRoleR\x04role\x12\x12\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\"\xd4\x01\n" +
 	"\rRemoveRequest\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x120\n" +
 	"\x06target\x18\x02 \x01(\v2\x18.chandler.tool.v1.TargetR\x06target\x123\n" +
@@ -4646,7 +5033,12 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aCOMPARISON_OUTCOME_MISSING\x10\x03\x12 \n" +
 	"\x1cCOMPARISON_OUTCOME_CORRECTED\x10\x04\x12\x1e\n" +
 	"\x1aCOMPARISON_OUTCOME_UNKNOWN\x10\x05\x12\x1e\n" +
-	"\x1aCOMPARISON_OUTCOME_IGNORED\x10\x06*\xe0\x01\n" +
+	"\x1aCOMPARISON_OUTCOME_IGNORED\x10\x06*T\n" +
+	"\n" +
+	"ObjectRole\x12\x1b\n" +
+	"\x17OBJECT_ROLE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10OBJECT_ROLE_HOOK\x10\x01\x12\x13\n" +
+	"\x0fOBJECT_ROLE_CRD\x10\x02*\xe0\x01\n" +
 	"\bStepKind\x12\x19\n" +
 	"\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STEP_KIND_FETCHED\x10\x01\x12\x12\n" +
@@ -4681,7 +5073,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_CANCELLED\x10\n" +
 	"\x12\x1d\n" +
 	"\x19FAILURE_CATEGORY_REJECTED\x10\v\x12\x1d\n" +
-	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\xb7\x06\n" +
+	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\x84\a\n" +
 	"\vPackageTool\x12Q\n" +
 	"\bDescribe\x12!.chandler.tool.v1.DescribeRequest\x1a\".chandler.tool.v1.DescribeResponse\x12N\n" +
 	"\aInspect\x12 .chandler.tool.v1.InspectRequest\x1a!.chandler.tool.v1.InspectResponse\x12]\n" +
@@ -4690,7 +5082,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\bRollback\x12!.chandler.tool.v1.RollbackRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12O\n" +
 	"\aCompare\x12 .chandler.tool.v1.CompareRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12I\n" +
 	"\x04Test\x12\x1d.chandler.tool.v1.TestRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12N\n" +
-	"\aObserve\x12 .chandler.tool.v1.ObserveRequest\x1a!.chandler.tool.v1.ObserveResponse\x12M\n" +
+	"\aObserve\x12 .chandler.tool.v1.ObserveRequest\x1a!.chandler.tool.v1.ObserveResponse\x12K\n" +
+	"\x06Render\x12\x1f.chandler.tool.v1.RenderRequest\x1a .chandler.tool.v1.RenderResponse\x12M\n" +
 	"\x06Remove\x12\x1f.chandler.tool.v1.RemoveRequest\x1a .chandler.tool.v1.OperationEvent0\x01\x12K\n" +
 	"\x06Cancel\x12\x1f.chandler.tool.v1.CancelRequest\x1a .chandler.tool.v1.CancelResponseB5Z3chandler.dev/tools/helm/gen/chandler/tool/v1;toolv1b\x06proto3"
 
@@ -4706,8 +5099,8 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 	return file_chandler_tool_v1_tool_proto_rawDescData
 }
 
-var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
@@ -4715,161 +5108,181 @@ var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(FieldConflicts)(0),           // 3: chandler.tool.v1.FieldConflicts
 	(ValuesReuse)(0),              // 4: chandler.tool.v1.ValuesReuse
 	(ComparisonOutcome)(0),        // 5: chandler.tool.v1.ComparisonOutcome
-	(StepKind)(0),                 // 6: chandler.tool.v1.StepKind
-	(ReleaseStatus)(0),            // 7: chandler.tool.v1.ReleaseStatus
-	(FailureCategory)(0),          // 8: chandler.tool.v1.FailureCategory
-	(*DescribeRequest)(nil),       // 9: chandler.tool.v1.DescribeRequest
-	(*DescribeResponse)(nil),      // 10: chandler.tool.v1.DescribeResponse
-	(*ReleaseRecords)(nil),        // 11: chandler.tool.v1.ReleaseRecords
-	(*RequestCount)(nil),          // 12: chandler.tool.v1.RequestCount
-	(*Package)(nil),               // 13: chandler.tool.v1.Package
-	(*Values)(nil),                // 14: chandler.tool.v1.Values
-	(*Release)(nil),               // 15: chandler.tool.v1.Release
-	(*Target)(nil),                // 16: chandler.tool.v1.Target
-	(*Proxy)(nil),                 // 17: chandler.tool.v1.Proxy
-	(*Tls)(nil),                   // 18: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 19: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 20: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 21: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 22: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 23: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 24: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 25: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 26: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 27: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 28: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 29: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 30: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 31: chandler.tool.v1.ApplyRequest
-	(*RollbackOptions)(nil),       // 32: chandler.tool.v1.RollbackOptions
-	(*RollbackRequest)(nil),       // 33: chandler.tool.v1.RollbackRequest
-	(*CompareRequest)(nil),        // 34: chandler.tool.v1.CompareRequest
-	(*IgnoreRule)(nil),            // 35: chandler.tool.v1.IgnoreRule
-	(*Comparison)(nil),            // 36: chandler.tool.v1.Comparison
-	(*ObjectComparison)(nil),      // 37: chandler.tool.v1.ObjectComparison
-	(*TestRequest)(nil),           // 38: chandler.tool.v1.TestRequest
-	(*TestReport)(nil),            // 39: chandler.tool.v1.TestReport
-	(*TestResult)(nil),            // 40: chandler.tool.v1.TestResult
-	(*ObserveRequest)(nil),        // 41: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 42: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 43: chandler.tool.v1.ReleaseAbsent
-	(*RemoveRequest)(nil),         // 44: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 45: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 46: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 47: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 48: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 49: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 50: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 51: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 52: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 53: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 54: chandler.tool.v1.Failure
-	nil,                           // 55: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(ObjectRole)(0),               // 6: chandler.tool.v1.ObjectRole
+	(StepKind)(0),                 // 7: chandler.tool.v1.StepKind
+	(ReleaseStatus)(0),            // 8: chandler.tool.v1.ReleaseStatus
+	(FailureCategory)(0),          // 9: chandler.tool.v1.FailureCategory
+	(*DescribeRequest)(nil),       // 10: chandler.tool.v1.DescribeRequest
+	(*DescribeResponse)(nil),      // 11: chandler.tool.v1.DescribeResponse
+	(*ReleaseRecords)(nil),        // 12: chandler.tool.v1.ReleaseRecords
+	(*RequestCount)(nil),          // 13: chandler.tool.v1.RequestCount
+	(*Package)(nil),               // 14: chandler.tool.v1.Package
+	(*Values)(nil),                // 15: chandler.tool.v1.Values
+	(*Release)(nil),               // 16: chandler.tool.v1.Release
+	(*Target)(nil),                // 17: chandler.tool.v1.Target
+	(*Proxy)(nil),                 // 18: chandler.tool.v1.Proxy
+	(*Tls)(nil),                   // 19: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 20: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 21: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 22: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 23: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 24: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 25: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 26: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 27: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 28: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 29: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 30: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 31: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 32: chandler.tool.v1.ApplyRequest
+	(*RollbackOptions)(nil),       // 33: chandler.tool.v1.RollbackOptions
+	(*RollbackRequest)(nil),       // 34: chandler.tool.v1.RollbackRequest
+	(*CompareRequest)(nil),        // 35: chandler.tool.v1.CompareRequest
+	(*IgnoreRule)(nil),            // 36: chandler.tool.v1.IgnoreRule
+	(*Comparison)(nil),            // 37: chandler.tool.v1.Comparison
+	(*ObjectComparison)(nil),      // 38: chandler.tool.v1.ObjectComparison
+	(*TestRequest)(nil),           // 39: chandler.tool.v1.TestRequest
+	(*TestReport)(nil),            // 40: chandler.tool.v1.TestReport
+	(*TestResult)(nil),            // 41: chandler.tool.v1.TestResult
+	(*ObserveRequest)(nil),        // 42: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 43: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 44: chandler.tool.v1.ReleaseAbsent
+	(*RenderRequest)(nil),         // 45: chandler.tool.v1.RenderRequest
+	(*RenderResponse)(nil),        // 46: chandler.tool.v1.RenderResponse
+	(*RenderedRelease)(nil),       // 47: chandler.tool.v1.RenderedRelease
+	(*RenderedObject)(nil),        // 48: chandler.tool.v1.RenderedObject
+	(*RemoveRequest)(nil),         // 49: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 50: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 51: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 52: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 53: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 54: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 55: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 56: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 57: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 58: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 59: chandler.tool.v1.Failure
+	nil,                           // 60: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
-	12, // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
-	11, // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
-	18, // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	19, // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	21, // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	56, // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	17, // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
-	20, // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
-	20, // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	13, // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	24, // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	54, // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	25, // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	26, // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	55, // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	14, // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	29, // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	54, // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
-	2,  // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
-	1,  // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
-	4,  // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	56, // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
-	3,  // 22: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	16, // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	13, // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	14, // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
-	0,  // 27: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	30, // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	56, // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
-	3,  // 30: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	16, // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
-	32, // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
-	16, // 34: chandler.tool.v1.CompareRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 35: chandler.tool.v1.CompareRequest.release:type_name -> chandler.tool.v1.Release
-	51, // 36: chandler.tool.v1.CompareRequest.objects:type_name -> chandler.tool.v1.ObjectRef
-	35, // 37: chandler.tool.v1.CompareRequest.ignore:type_name -> chandler.tool.v1.IgnoreRule
-	3,  // 38: chandler.tool.v1.CompareRequest.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	56, // 39: chandler.tool.v1.CompareRequest.timeout:type_name -> google.protobuf.Duration
-	37, // 40: chandler.tool.v1.Comparison.objects:type_name -> chandler.tool.v1.ObjectComparison
-	51, // 41: chandler.tool.v1.ObjectComparison.object:type_name -> chandler.tool.v1.ObjectRef
-	5,  // 42: chandler.tool.v1.ObjectComparison.outcome:type_name -> chandler.tool.v1.ComparisonOutcome
-	16, // 43: chandler.tool.v1.TestRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 44: chandler.tool.v1.TestRequest.release:type_name -> chandler.tool.v1.Release
-	56, // 45: chandler.tool.v1.TestRequest.timeout:type_name -> google.protobuf.Duration
-	40, // 46: chandler.tool.v1.TestReport.tests:type_name -> chandler.tool.v1.TestResult
-	16, // 47: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 48: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	52, // 49: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	43, // 50: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	54, // 51: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	16, // 52: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	15, // 53: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	45, // 54: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	56, // 55: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	49, // 56: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	50, // 57: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	54, // 58: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	6,  // 59: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	51, // 60: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	52, // 61: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	43, // 62: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	36, // 63: chandler.tool.v1.OperationResult.comparison:type_name -> chandler.tool.v1.Comparison
-	39, // 64: chandler.tool.v1.OperationResult.tests:type_name -> chandler.tool.v1.TestReport
-	15, // 65: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	7,  // 66: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	51, // 67: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	57, // 68: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	57, // 69: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,  // 70: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	53, // 71: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	7,  // 72: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	57, // 73: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	8,  // 74: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	52, // 75: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	9,  // 76: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	22, // 77: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	27, // 78: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	31, // 79: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	33, // 80: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
-	34, // 81: chandler.tool.v1.PackageTool.Compare:input_type -> chandler.tool.v1.CompareRequest
-	38, // 82: chandler.tool.v1.PackageTool.Test:input_type -> chandler.tool.v1.TestRequest
-	41, // 83: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	44, // 84: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	46, // 85: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	10, // 86: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	23, // 87: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	28, // 88: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	48, // 89: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	48, // 90: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
-	48, // 91: chandler.tool.v1.PackageTool.Compare:output_type -> chandler.tool.v1.OperationEvent
-	48, // 92: chandler.tool.v1.PackageTool.Test:output_type -> chandler.tool.v1.OperationEvent
-	42, // 93: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	48, // 94: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	47, // 95: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	86, // [86:96] is the sub-list for method output_type
-	76, // [76:86] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	13,  // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
+	12,  // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
+	19,  // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	20,  // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	22,  // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	61,  // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	18,  // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
+	21,  // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
+	21,  // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	14,  // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	25,  // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	59,  // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	26,  // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	27,  // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	60,  // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	15,  // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	30,  // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	59,  // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	2,   // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
+	1,   // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
+	4,   // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
+	61,  // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	3,   // 22: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	17,  // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	14,  // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	15,  // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	0,   // 27: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
+	31,  // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	61,  // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
+	3,   // 30: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	17,  // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
+	33,  // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
+	17,  // 34: chandler.tool.v1.CompareRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 35: chandler.tool.v1.CompareRequest.release:type_name -> chandler.tool.v1.Release
+	56,  // 36: chandler.tool.v1.CompareRequest.objects:type_name -> chandler.tool.v1.ObjectRef
+	36,  // 37: chandler.tool.v1.CompareRequest.ignore:type_name -> chandler.tool.v1.IgnoreRule
+	3,   // 38: chandler.tool.v1.CompareRequest.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	61,  // 39: chandler.tool.v1.CompareRequest.timeout:type_name -> google.protobuf.Duration
+	38,  // 40: chandler.tool.v1.Comparison.objects:type_name -> chandler.tool.v1.ObjectComparison
+	56,  // 41: chandler.tool.v1.ObjectComparison.object:type_name -> chandler.tool.v1.ObjectRef
+	5,   // 42: chandler.tool.v1.ObjectComparison.outcome:type_name -> chandler.tool.v1.ComparisonOutcome
+	17,  // 43: chandler.tool.v1.TestRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 44: chandler.tool.v1.TestRequest.release:type_name -> chandler.tool.v1.Release
+	61,  // 45: chandler.tool.v1.TestRequest.timeout:type_name -> google.protobuf.Duration
+	41,  // 46: chandler.tool.v1.TestReport.tests:type_name -> chandler.tool.v1.TestResult
+	17,  // 47: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 48: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	57,  // 49: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	44,  // 50: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	59,  // 51: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	17,  // 52: chandler.tool.v1.RenderRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 53: chandler.tool.v1.RenderRequest.release:type_name -> chandler.tool.v1.Release
+	14,  // 54: chandler.tool.v1.RenderRequest.package:type_name -> chandler.tool.v1.Package
+	15,  // 55: chandler.tool.v1.RenderRequest.values:type_name -> chandler.tool.v1.Values
+	31,  // 56: chandler.tool.v1.RenderRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	47,  // 57: chandler.tool.v1.RenderResponse.rendered:type_name -> chandler.tool.v1.RenderedRelease
+	59,  // 58: chandler.tool.v1.RenderResponse.failure:type_name -> chandler.tool.v1.Failure
+	57,  // 59: chandler.tool.v1.RenderedRelease.newest:type_name -> chandler.tool.v1.ReleaseState
+	57,  // 60: chandler.tool.v1.RenderedRelease.base:type_name -> chandler.tool.v1.ReleaseState
+	48,  // 61: chandler.tool.v1.RenderedRelease.base_objects:type_name -> chandler.tool.v1.RenderedObject
+	48,  // 62: chandler.tool.v1.RenderedRelease.objects:type_name -> chandler.tool.v1.RenderedObject
+	56,  // 63: chandler.tool.v1.RenderedObject.object:type_name -> chandler.tool.v1.ObjectRef
+	6,   // 64: chandler.tool.v1.RenderedObject.role:type_name -> chandler.tool.v1.ObjectRole
+	17,  // 65: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 66: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	50,  // 67: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	61,  // 68: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	54,  // 69: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	55,  // 70: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	59,  // 71: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	7,   // 72: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	56,  // 73: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	57,  // 74: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	44,  // 75: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	37,  // 76: chandler.tool.v1.OperationResult.comparison:type_name -> chandler.tool.v1.Comparison
+	40,  // 77: chandler.tool.v1.OperationResult.tests:type_name -> chandler.tool.v1.TestReport
+	16,  // 78: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	8,   // 79: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	56,  // 80: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	62,  // 81: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	62,  // 82: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,   // 83: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	58,  // 84: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	8,   // 85: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	62,  // 86: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	9,   // 87: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	57,  // 88: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	10,  // 89: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	23,  // 90: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	28,  // 91: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	32,  // 92: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	34,  // 93: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
+	35,  // 94: chandler.tool.v1.PackageTool.Compare:input_type -> chandler.tool.v1.CompareRequest
+	39,  // 95: chandler.tool.v1.PackageTool.Test:input_type -> chandler.tool.v1.TestRequest
+	42,  // 96: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	45,  // 97: chandler.tool.v1.PackageTool.Render:input_type -> chandler.tool.v1.RenderRequest
+	49,  // 98: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	51,  // 99: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	11,  // 100: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	24,  // 101: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	29,  // 102: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	53,  // 103: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	53,  // 104: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
+	53,  // 105: chandler.tool.v1.PackageTool.Compare:output_type -> chandler.tool.v1.OperationEvent
+	53,  // 106: chandler.tool.v1.PackageTool.Test:output_type -> chandler.tool.v1.OperationEvent
+	43,  // 107: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	46,  // 108: chandler.tool.v1.PackageTool.Render:output_type -> chandler.tool.v1.RenderResponse
+	53,  // 109: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	52,  // 110: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	100, // [100:111] is the sub-list for method output_type
+	89,  // [89:100] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -4898,12 +5311,16 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[39].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[36].OneofWrappers = []any{
+		(*RenderResponse_Rendered)(nil),
+		(*RenderResponse_Failure)(nil),
+	}
+	file_chandler_tool_v1_tool_proto_msgTypes[43].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[41].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[45].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 		(*OperationResult_Comparison)(nil),
@@ -4914,8 +5331,8 @@ func file_chandler_tool_v1_tool_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   47,
+			NumEnums:      10,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

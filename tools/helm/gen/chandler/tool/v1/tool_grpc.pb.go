@@ -41,6 +41,7 @@ const (
 	PackageTool_Compare_FullMethodName      = "/chandler.tool.v1.PackageTool/Compare"
 	PackageTool_Test_FullMethodName         = "/chandler.tool.v1.PackageTool/Test"
 	PackageTool_Observe_FullMethodName      = "/chandler.tool.v1.PackageTool/Observe"
+	PackageTool_Render_FullMethodName       = "/chandler.tool.v1.PackageTool/Render"
 	PackageTool_Remove_FullMethodName       = "/chandler.tool.v1.PackageTool/Remove"
 	PackageTool_Cancel_FullMethodName       = "/chandler.tool.v1.PackageTool/Cancel"
 )
@@ -97,6 +98,14 @@ type PackageToolClient interface {
 	Test(ctx context.Context, in *TestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
 	// Reads the state of a release.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
+	// Renders the objects that Apply would apply, and returns them with those of the revision that Apply would change. Sends
+	// only requests that read from the cluster: it changes nothing, not even with a dry run, and creates no revision. Only for
+	// tools with the capability "render".
+	//
+	// Templates that read from the cluster read what is there now. The kinds of the objects need not be served: an install may
+	// create their CRDs first. A pending newest revision is treated as a failed one. Whether objects belong to another release,
+	// or CRDs can be replaced, is not checked.
+	Render(ctx context.Context, in *RenderRequest, opts ...grpc.CallOption) (*RenderResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error)
 	// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
@@ -229,6 +238,16 @@ func (c *packageToolClient) Observe(ctx context.Context, in *ObserveRequest, opt
 	return out, nil
 }
 
+func (c *packageToolClient) Render(ctx context.Context, in *RenderRequest, opts ...grpc.CallOption) (*RenderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenderResponse)
+	err := c.cc.Invoke(ctx, PackageTool_Render_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *packageToolClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OperationEvent], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &PackageTool_ServiceDesc.Streams[4], PackageTool_Remove_FullMethodName, cOpts...)
@@ -310,6 +329,14 @@ type PackageToolServer interface {
 	Test(*TestRequest, grpc.ServerStreamingServer[OperationEvent]) error
 	// Reads the state of a release.
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
+	// Renders the objects that Apply would apply, and returns them with those of the revision that Apply would change. Sends
+	// only requests that read from the cluster: it changes nothing, not even with a dry run, and creates no revision. Only for
+	// tools with the capability "render".
+	//
+	// Templates that read from the cluster read what is there now. The kinds of the objects need not be served: an install may
+	// create their CRDs first. A pending newest revision is treated as a failed one. Whether objects belong to another release,
+	// or CRDs can be replaced, is not checked.
+	Render(context.Context, *RenderRequest) (*RenderResponse, error)
 	// Uninstalls a release. Succeeds if the release does not exist.
 	Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error
 	// Cancels a running Apply, Rollback, Compare, Test or Remove and returns when it has ended: the tool sends no request of that
@@ -349,6 +376,9 @@ func (UnimplementedPackageToolServer) Test(*TestRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedPackageToolServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
+}
+func (UnimplementedPackageToolServer) Render(context.Context, *RenderRequest) (*RenderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Render not implemented")
 }
 func (UnimplementedPackageToolServer) Remove(*RemoveRequest, grpc.ServerStreamingServer[OperationEvent]) error {
 	return status.Error(codes.Unimplemented, "method Remove not implemented")
@@ -493,6 +523,24 @@ func _PackageTool_Observe_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PackageTool_Render_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PackageToolServer).Render(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PackageTool_Render_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PackageToolServer).Render(ctx, req.(*RenderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PackageTool_Remove_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(RemoveRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -544,6 +592,10 @@ var PackageTool_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Observe",
 			Handler:    _PackageTool_Observe_Handler,
+		},
+		{
+			MethodName: "Render",
+			Handler:    _PackageTool_Render_Handler,
 		},
 		{
 			MethodName: "Cancel",
