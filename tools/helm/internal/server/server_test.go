@@ -37,7 +37,7 @@ func TestDescribe(t *testing.T) {
 		Version:       helmVersion(),
 		DriverVersion: "v1.2.3",
 		Formats:       []string{"application/vnd.cncf.helm.config.v1+json", "application/vnd.chandler.manifests.v1.tar+gzip"},
-		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", "helm-records"},
+		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", "render", "helm-records"},
 		Records: &toolv1.ReleaseRecords{
 			ApiVersion:    "v1",
 			Kind:          "Secret",
