@@ -38,7 +38,7 @@ use crate::{
     reach::{self, SharedClient, TargetClient},
 };
 
-/// Maximum number of concurrent attempts to connect.
+/// Maximum number of concurrent attempts to connect, for records and for objects of releases together.
 const CONCURRENT_CONNECTS: usize = 64;
 /// Maximum number of clusters whose objects are listed at the same time.
 const CONCURRENT_LISTS: usize = 64;
@@ -233,7 +233,12 @@ impl Connections {
             return connection.clone();
         }
         let (stop, list_again) = (CancellationToken::new(), Arc::new(Notify::new()));
-        let health = HealthWatches::new(cluster.clone(), self.changes.clone(), self.lists.clone());
+        let health = HealthWatches::new(
+            cluster.clone(),
+            self.changes.clone(),
+            self.connects.clone(),
+            self.lists.clone(),
+        );
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),
             uid: uid.map(str::to_owned),

@@ -60,6 +60,8 @@ pub struct HealthWatches(Arc<Shared>);
 struct Shared {
     cluster: ClusterKey,
     changes: mpsc::UnboundedSender<InventoryChange>,
+    /// Limits how many clusters connect at the same time. Any request may need a new connection.
+    connects: Arc<Semaphore>,
     /// Limits how many clusters list objects at the same time.
     lists: Arc<Semaphore>,
     states: Mutex<States>,
@@ -95,11 +97,13 @@ impl HealthWatches {
     pub(crate) fn new(
         cluster: ClusterKey,
         changes: mpsc::UnboundedSender<InventoryChange>,
+        connects: Arc<Semaphore>,
         lists: Arc<Semaphore>,
     ) -> Self {
         Self(Arc::new(Shared {
             cluster,
             changes,
+            connects,
             lists,
             states: Mutex::default(),
             session: Mutex::default(),

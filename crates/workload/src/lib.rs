@@ -10,6 +10,7 @@ mod kubeconfig;
 mod probe;
 mod proxy;
 mod reach;
+mod turn;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
 pub use deadline::{ResponseDeadlines, WATCH_SILENCE};

@@ -1,9 +1,6 @@
 //! Keeps a connection: connects, watches, and reports outages.
 
-use std::{
-    sync::{Arc, Weak, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 use chandler_core::{
     failure::{Category, Failure},
@@ -21,10 +18,8 @@ use crate::{
     credentials,
     inventory::{InventoryWatch, WatchEnd},
     kubeconfig::target_from_kubeconfig,
+    turn::in_turn,
 };
-
-/// A cluster that takes longer to connect no longer keeps others waiting.
-const CONNECT_TURN: Duration = Duration::from_secs(5);
 
 /// Watches a tool's releases on a cluster for as long as the connection lives. Every attempt to connect reads the kubeconfig
 /// again, so that it finds renewed credentials, and lists again, so that nothing is concluded from a list with a gap.
@@ -87,12 +82,7 @@ impl Follower {
             }
             Ok((watch, reached))
         };
-        let mut open = std::pin::pin!(open);
-        if let Ok(opened) = tokio::time::timeout(CONNECT_TURN, &mut open).await {
-            return opened;
-        }
-        drop(turn);
-        open.await
+        in_turn(turn, open).await
     }
 
     /// Publishes the releases until the watch ends or the credentials are renewed.

@@ -8,6 +8,7 @@ use kube::{api::GetParams, core::Request as ResourceRequest};
 use super::{
     HealthWatches, error::WatchError, object::split_key, request, states::Check, watch::WatchedCluster,
 };
+use crate::turn::in_turn;
 
 /// Checks one object after the other, for ever.
 pub async fn run(watches: HealthWatches, cluster: Arc<WatchedCluster>) {
@@ -23,7 +24,8 @@ pub async fn run(watches: HealthWatches, cluster: Arc<WatchedCluster>) {
             let _ = tokio::time::timeout(wait, watches.0.check_due.notified()).await;
             continue;
         }
-        let exists = match exists(&cluster, &check).await {
+        let connect = watches.0.connects.acquire().await;
+        let exists = match in_turn(connect, exists(&cluster, &check)).await {
             Ok(exists) => Some(exists),
             Err(error) => {
                 let (cluster, kind) = (&watches.0.cluster, &check.kind);

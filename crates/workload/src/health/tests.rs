@@ -12,8 +12,8 @@ use chandler_telemetry::RequestCounter;
 use serde_json::{Value, json};
 
 use self::api_server::{ApiServer, LONG};
-use super::{watch::TURN, *};
-use crate::{WATCH_SILENCE, reach};
+use super::*;
+use crate::{WATCH_SILENCE, reach, turn::TURN};
 
 const H2: &[&str] = &["h2", "http/1.1"];
 const HTTP1: &[&str] = &["http/1.1"];
@@ -29,6 +29,8 @@ struct Watched {
     target: Arc<Target>,
     requests: RequestCounter,
     changes: mpsc::UnboundedReceiver<InventoryChange>,
+    /// Has one permit, as that of the lists.
+    connects: Arc<Semaphore>,
     _run: AbortOnDropHandle<()>,
 }
 
@@ -43,9 +45,11 @@ impl Watched {
             request_timeout: Duration::from_secs(10),
         });
         let (sender, changes) = mpsc::unbounded_channel();
-        let health = HealthWatches::new(target.cluster.clone(), sender, Arc::new(Semaphore::new(1)));
+        let [connects, lists] = [Semaphore::new(1), Semaphore::new(1)].map(Arc::new);
+        let health = HealthWatches::new(target.cluster.clone(), sender, connects.clone(), lists);
         let run = AbortOnDropHandle::new(tokio::spawn(health.clone().run()));
-        let watched = Self { health, target, requests: RequestCounter::default(), changes, _run: run };
+        let requests = RequestCounter::default();
+        let watched = Self { health, target, requests, changes, connects, _run: run };
         watched.connect();
         watched
     }
@@ -346,6 +350,32 @@ async fn a_list_keeps_its_permit_until_it_ends() {
     assert_eq!(server.requests(CONFIG_MAPS, 0).await.len(), 0);
     drop(stuck);
     server.until_watched(CONFIG_MAPS, true).await;
+}
+
+#[tokio::test]
+async fn connections_for_health_wait_for_their_turn() {
+    let server = ApiServer::start(H2).await;
+    server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);
+    let watched = Watched::start(&server, None);
+    let others = watched.connects.acquire().await.unwrap();
+    watched.use_kinds(&[("apps/v1", "Deployment")]);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.connections(), 0, "others connect");
+    drop(others);
+    server.until_watched(DEPLOYMENTS, true).await;
+
+    // A watch that is continued without a list may need a connection, too.
+    let others = watched.connects.acquire().await.unwrap();
+    watched.health.pause();
+    server.until_watched(DEPLOYMENTS, false).await;
+    watched.connect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.connections(), 1, "others connect");
+    drop(others);
+    server.until_watched(DEPLOYMENTS, true).await;
+    let requests = server.requests(DEPLOYMENTS, 3).await;
+    assert!(requests[1].is_watch() && requests[2].is_watch(), "{requests:?}");
+    assert_eq!((requests.len(), server.connections()), (3, 2));
 }
 
 #[tokio::test]

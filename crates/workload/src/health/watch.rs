@@ -1,6 +1,6 @@
 //! The watch of one kind: lists its objects, follows their changes, and tries again after errors.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chandler_core::{backoff, health::ObjectState, identity::ReleaseId, reachability::STABLE_AFTER};
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ use super::{
     source::{Position, Source},
     states::{Listed, MAX_OBJECTS, ReadObject, States},
 };
+use crate::turn::in_turn;
 
 /// Number of objects in one response of a list. Definitions of custom resources are large.
 const PAGE: u32 = 500;
@@ -36,8 +37,6 @@ const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
 /// The wait after the first failure. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
-/// A list that takes longer no longer keeps other kinds of the cluster waiting.
-pub const TURN: Duration = Duration::from_secs(5);
 
 /// What the watches of a cluster share.
 pub struct WatchedCluster {
@@ -97,14 +96,16 @@ impl KindWatch {
         }
     }
 
-    /// Lists the objects if needed, and opens the watch. Few clusters list at the same time. Returns `None` if the objects have
-    /// to be listed again before.
+    /// Lists the objects if needed, and opens the watch. Few clusters list or connect at the same time. Returns `None` if the
+    /// objects have to be listed again before.
     async fn try_open(&self) -> Result<Option<Lines>, WatchError> {
-        let (cluster, lists) = (self.cluster.clone(), self.watches.0.lists.clone());
+        let (cluster, shared) = (self.cluster.clone(), &self.watches.0);
         let turn = cluster.turn.acquire().await;
         let version = self.watches.states().version(&self.kind, &cluster.source);
-        let permit = if version.is_none() { Some(lists.acquire().await) } else { None };
-        let mut open = pin!(async {
+        let permit = if version.is_none() { Some(shared.lists.acquire().await) } else { None };
+        // After the permit to list: what may connect does not wait for others to list.
+        let connect = shared.connects.acquire().await;
+        let open = async {
             let version = match version {
                 Some(version) => version,
                 None => self.list().await?,
@@ -115,12 +116,8 @@ impl KindWatch {
                 return Ok(None);
             }
             self.open_watch(&version).await.map(Some)
-        });
-        if let Ok(opened) = tokio::time::timeout(TURN, &mut open).await {
-            return opened;
-        }
-        drop(turn);
-        open.await
+        };
+        in_turn((turn, connect), open).await
     }
 
     /// Lists all objects of the releases in question. Returns the version of the list.
