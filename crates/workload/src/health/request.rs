@@ -10,8 +10,8 @@ use kube::{Client, client::Body, core::Status};
 
 use super::error::WatchError;
 
-/// Maximum size of a response: a page of large custom resource definitions fits.
-const MAX_RESPONSE: usize = 64 << 20;
+/// Maximum size of a response. A single object fits, and a page of ordinary ones.
+pub const MAX_RESPONSE: usize = 16 << 20;
 /// Maximum size of an event. API servers refuse larger objects.
 const MAX_EVENT: usize = 16 << 20;
 /// Maximum size of an error.
