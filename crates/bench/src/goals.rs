@@ -1,22 +1,22 @@
 //! Measured values and their goals, as a table.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 /// A measured value and the highest value that reaches the goal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
-    name: &'static str,
+    name: Cow<'static, str>,
     measured: f64,
     goal: Option<f64>,
     unit: &'static str,
 }
 
-pub const fn row(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Row {
-    Row { name, measured, goal: Some(goal), unit }
+pub fn row(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Row {
+    Row { name: name.into(), measured, goal: Some(goal), unit }
 }
 
-pub const fn without_goal(name: &'static str, measured: f64, unit: &'static str) -> Row {
-    Row { name, measured, goal: None, unit }
+pub fn without_goal(name: impl Into<Cow<'static, str>>, measured: f64, unit: &'static str) -> Row {
+    Row { name: name.into(), measured, goal: None, unit }
 }
 
 impl Row {

@@ -4,6 +4,7 @@
 //! releases, and a few endpoints repeat its answers for all others ([`replay`]).
 
 mod changes;
+mod comparisons;
 mod figures;
 mod lease_log;
 mod management_log;
@@ -47,6 +48,8 @@ pub struct PlacementSize {
     pub idle: Duration,
     /// Whether a restart and the phase without changes are measured without health, too.
     pub compare_health: bool,
+    /// Whether they are measured with drift, too.
+    pub compare_drift: bool,
 }
 
 /// The configuration of the placement benchmark.

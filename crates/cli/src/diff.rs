@@ -10,12 +10,12 @@ use chandler_core::change_plan::ChangePlan;
 use chandler_view::{
     description::{FoundResource, ResourceArgument},
     fleet::{FleetReader, ObjectName},
-    plan::plan_stored,
+    plan::{Observers, plan_stored},
 };
 use clap::Args;
 
 use crate::{
-    plan::{CommonArgs, exit_code, print},
+    plan::{CommonArgs, Printer, exit_code},
     progress::Progress,
 };
 
@@ -52,16 +52,17 @@ async fn plan_and_print(arguments: DiffArgs) -> Result<ChangePlan> {
     let argument = ResourceArgument::parse(&name.join("/"))?;
     let client = connection.client().await?;
     let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
-    let mut progress = Progress::start();
+    let progress = Progress::start();
     let fleet = FleetReader::new(client.clone(), Some(namespace.clone())).read(&progress).await?;
     let target = match argument.find(&fleet, &namespace)? {
         FoundResource::Placement(placement) => target(&placement.object, false, cluster),
         FoundResource::Release(release) => target(&release.object, true, cluster),
     }?;
     let options = planner.options(&client, !summary).await?;
-    let plan = plan_stored(&client, target, options, &progress).await?;
-    progress.finish();
-    print(plan, summary, output)
+    let printer = Printer::new(&progress, summary, output);
+    let observers = Observers { progress: &progress, on_part: &|part| printer.part(part) };
+    let plan = plan_stored(&client, target, options, observers).await?;
+    printer.finish(plan)
 }
 
 fn target(object: &ObjectName, is_release: bool, cluster: Option<String>) -> Result<PlanTarget> {

@@ -1,25 +1,20 @@
 //! `chandler plan`: what applying files would change on clusters.
 
 mod files;
-pub mod text;
+mod printer;
+mod text;
 
-use std::{
-    io::{ErrorKind, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use chandler_cli_support::{error_text, runtime};
-use chandler_core::change_plan::{ChangePlan, IgnoredObject, PlanOutcome};
-use chandler_view::plan::plan_files;
+use chandler_core::change_plan::{ChangePlan, PlanOutcome};
+use chandler_view::plan::{Observers, plan_files};
 use clap::Args;
 
+pub use self::printer::Printer;
 use crate::{
-    connection::Connection,
-    output::{Screen, StructuredFormat, strip_control_characters},
-    planner_flags::PlannerArgs,
-    progress::Progress,
+    connection::Connection, output::StructuredFormat, planner_flags::PlannerArgs, progress::Progress,
 };
 
 /// Exit code if a part of the plan has failed.
@@ -92,47 +87,9 @@ async fn plan_and_print(arguments: PlanArgs) -> Result<ChangePlan> {
     let client = connection.client().await?;
     let objects = files::with_namespace(objects, namespace.as_deref(), client.default_namespace())?;
     let options = planner.options(&client, !summary).await?;
-    let mut progress = Progress::start();
-    let plan = plan_files(&client, objects, options, &progress).await?;
-    progress.finish();
-    print(plan, summary, output)
-}
-
-/// Names the objects that are not planned. Those of Chandler could change the plan, so that it fails.
-fn report_ignored(ignored: &[IgnoredObject]) {
-    let names = |may_matter: bool| {
-        let matching = ignored.iter().filter(|one| one.may_matter == may_matter);
-        let names = matching.map(|one| format!("{} {}", one.kind, strip_control_characters(&one.name)));
-        Some(names.collect::<Vec<_>>().join(", ")).filter(|names| !names.is_empty())
-    };
-    if let Some(names) = names(false) {
-        eprintln!("ignored: {names}");
-    }
-    if let Some(names) = names(true) {
-        eprintln!(
-            "error: {names}: plans are about HelmChartProxies, ExtensionInstances, AddonPolicies, Extensions, \
-             ExtensionCatalogs and Sources"
-        );
-    }
-}
-
-/// Prints a plan.
-pub fn print(plan: ChangePlan, summary: bool, output: Option<StructuredFormat>) -> Result<ChangePlan> {
-    let text = match output {
-        Some(format) => format.text(&plan)?,
-        None if summary => text::summary(&plan, Screen::detect()),
-        None => text::text(&plan, Screen::detect()),
-    };
-    report_ignored(&plan.ignored);
-    write(&text)?;
-    Ok(plan)
-}
-
-/// Writes to standard output. A reader that has closed it, such as `head`, has read enough.
-fn write(text: &str) -> Result<()> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("writing the plan"),
-    }
+    let progress = Progress::start();
+    let printer = Printer::new(&progress, summary, output);
+    let observers = Observers { progress: &progress, on_part: &|part| printer.part(part) };
+    let plan = plan_files(&client, objects, options, observers).await?;
+    printer.finish(plan)
 }

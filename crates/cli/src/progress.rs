@@ -33,6 +33,15 @@ impl Progress {
         Self { line, task }
     }
 
+    /// Runs `print` while no message is shown. The next one is shown below what it prints.
+    pub fn hidden_while<T>(&self, print: impl FnOnce() -> T) -> T {
+        let mut line = lock(&self.line);
+        if std::mem::take(&mut line.shown) {
+            eprint!("\r\x1b[K");
+        }
+        print()
+    }
+
     /// Stops showing messages and clears the line.
     pub fn finish(&mut self) {
         if let Some(task) = self.task.take() {

@@ -16,7 +16,7 @@ use chandler_api::{
     },
 };
 use chandler_core::{
-    change_plan::{DiffView, ObjectPlan},
+    change_plan::{DiffView, ObjectPlan, PlanPart},
     failure::Failure,
     schedule::Limits,
     tunnel::ProxyPolicy,
@@ -183,12 +183,12 @@ impl Planner {
     }
 
     /// Plans objects. First composes all release objects, because they may claim the same releases or depend on each other.
-    /// `on_target` is called before the clusters of an object are planned, and `on_cluster` when one of them has been.
+    /// `on_target` is called before the clusters of an object are planned, and `on_part` with each part of the plan, in order.
     pub async fn plan(
         &self,
         targets: &[PlanTarget],
         on_target: &(dyn Fn(&PlanTarget) + Sync),
-        on_cluster: &(dyn Fn() + Sync),
+        on_part: &(dyn Fn(PlanPart<'_>) + Sync),
     ) -> Vec<ObjectPlan> {
         let mut prepared = Vec::with_capacity(targets.len());
         for target in targets {
@@ -199,8 +199,8 @@ impl Planner {
         for (target, prepared) in targets.iter().zip(prepared) {
             on_target(target);
             plans.push(match prepared {
-                PreparedTarget::Chart(prepared) => self.charts.run(prepared, on_cluster).await,
-                PreparedTarget::Instance(prepared) => self.instances.run(prepared, on_cluster).await,
+                PreparedTarget::Chart(prepared) => self.charts.run(prepared, on_part).await,
+                PreparedTarget::Instance(prepared) => self.instances.run(prepared, on_part).await,
             });
         }
         plans

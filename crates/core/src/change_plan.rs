@@ -3,6 +3,7 @@
 mod diff;
 mod mask;
 mod next_operation;
+mod part;
 mod summary;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use serde_json::Value;
 pub use self::{
     diff::{DiffText, DiffTexts, DiffView, ObjectChange, ObjectDiff, diff_objects},
     next_operation::{NextOperation, NextRemoval, RemovalEffect, next_operation, next_removal},
+    part::PlanPart,
     summary::{PlanOutcome, PlanSummary},
 };
 

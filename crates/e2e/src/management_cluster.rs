@@ -4,6 +4,8 @@ use std::{path::PathBuf, process::Command};
 
 use chandler_sandbox::{
     apply,
+    capi::{Core, RuntimeSdk},
+    certificates::Authority,
     crds::cluster_without_schema,
     plane::Plane,
     process::{Child, Spec},
@@ -32,8 +34,23 @@ impl ManagementCluster {
     pub async fn new(name: &str) -> Self {
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
-        let dir = testing::fresh_dir(name).await.unwrap();
         apply::apply(&client, &cluster_without_schema()).await.unwrap();
+        Self::on(plane, client, name).await
+    }
+
+    /// A management cluster on which the Cluster API runs, without providers: Clusters do not become available.
+    pub async fn with_cluster_api(name: &str, runtime_sdk: RuntimeSdk) -> (Self, Core) {
+        let plane = testing::bare_plane().await.unwrap();
+        let client = plane.client().await.unwrap();
+        let (assets, home) = (testing::assets().await.unwrap(), testing::fresh_dir("capi").await.unwrap());
+        let authority = Authority::open(&home.join("pki"), name).unwrap();
+        let core = Core::start(assets, &plane, &client, &authority, &home, runtime_sdk).await.unwrap();
+        (Self::on(plane, client, name).await, core)
+    }
+
+    /// Installs Chandler.
+    async fn on(plane: Plane, client: Client, name: &str) -> Self {
+        let dir = testing::fresh_dir(name).await.unwrap();
         crds::install(client.clone()).await;
         let kubeconfig =
             service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();

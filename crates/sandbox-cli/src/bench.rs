@@ -128,6 +128,9 @@ pub struct PlacementArgs {
     /// Measure a restart and the phase without changes without health, too, and show the ratio
     #[arg(long)]
     compare_health: bool,
+    /// Measure them with drift of all objects reported, too, and show the ratio; comparing all objects takes several minutes
+    #[arg(long)]
+    compare_drift: bool,
     #[command(flatten)]
     programs: ProgramArgs,
     /// Empty folder for logs and audit logs [default: a temporary folder]
@@ -145,6 +148,7 @@ impl PlacementArgs {
             churn_seconds,
             idle_seconds,
             compare_health,
+            compare_drift,
             programs,
             dir,
         } = self;
@@ -156,6 +160,7 @@ impl PlacementArgs {
             churn: Duration::from_secs(churn_seconds),
             idle: Duration::from_secs(idle_seconds),
             compare_health,
+            compare_drift,
         };
         Ok(PlacementOptions { size, chandler, tool, json, dir })
     }

@@ -53,6 +53,13 @@ impl Error {
     }
 }
 
+/// Whether Cluster API calls runtime hooks, which is the case if its feature gate `RuntimeSDK` is enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeSdk {
+    Enabled,
+    Disabled,
+}
+
 /// The running manager of the core provider.
 #[derive(Debug)]
 pub struct Core {
@@ -67,6 +74,7 @@ impl Core {
         client: &kube::Client,
         authority: &Authority,
         home: &Path,
+        runtime_sdk: RuntimeSdk,
     ) -> Result<Self, Error> {
         let server = WebhookServer { port: free_port()?, authority: authority.certificate().to_owned() };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -79,7 +87,7 @@ impl Core {
         let health = free_port()?;
         let certificates = home.join("webhook");
         authority.server(&[])?.write(&certificates, "tls")?;
-        let spec = manager_spec(assets, plane, home, &certificates, server.port, health);
+        let spec = manager_spec(assets, plane, home, &certificates, [server.port, health], runtime_sdk);
         let child = Child::spawn(&spec)?;
         wait_ready(&child, health).await?;
         Ok(Self { child })
@@ -99,9 +107,10 @@ fn manager_spec(
     plane: &Plane,
     home: &Path,
     certificates: &Path,
-    webhook_port: u16,
-    health_port: u16,
+    [webhook_port, health_port]: [u16; 2],
+    runtime_sdk: RuntimeSdk,
 ) -> Spec {
+    let calls_hooks = runtime_sdk == RuntimeSdk::Enabled;
     Spec {
         name: Binary::CapiManager.file_name().to_owned(),
         program: assets.path(Binary::CapiManager).to_owned(),
@@ -114,7 +123,7 @@ fn manager_spec(
             format!("--health-addr=127.0.0.1:{health_port}"),
             "--diagnostics-address=0".to_owned(),
             "--leader-elect=false".to_owned(),
-            "--feature-gates=ClusterTopology=true,RuntimeSDK=true".to_owned(),
+            format!("--feature-gates=ClusterTopology=true,RuntimeSDK={calls_hooks}"),
             // The API server is not shared, so the client does not have to be throttled.
             "--kube-api-qps=200".to_owned(),
             "--kube-api-burst=400".to_owned(),

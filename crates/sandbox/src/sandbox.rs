@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::assets::Assets;
-use crate::capi::{self, Core};
+use crate::capi::{self, Core, RuntimeSdk};
 use crate::certificates::{self, Authority};
 use crate::plane::{self, Network, Plane, PlaneOptions};
 use crate::process::Identity;
@@ -229,7 +229,8 @@ impl Sandbox {
 
         progress.begin("starting Cluster API", None);
         let client = management.client_as("chandler-sandbox").await?;
-        let core = Core::start(assets, &management, &client, &authority, &folder.capi()).await?;
+        let home = folder.capi();
+        let core = Core::start(assets, &management, &client, &authority, &home, RuntimeSdk::Enabled).await?;
         let provider = Provider::start(&client, planes.clone());
         clusters::apply_class(&client).await?;
         progress.finish("starting Cluster API");

@@ -13,7 +13,7 @@ use std::{
 use chandler_api::extensions::{PlacementKindName, Scope};
 use chandler_controller::{PlanTarget, Planner, PlannerObjects, PlannerOptions};
 use chandler_core::{
-    change_plan::{ChangePlan, ObjectPlan},
+    change_plan::{ChangePlan, ObjectPlan, PlanPart},
     placement::PlacementKind,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,13 +38,28 @@ pub enum Error {
     Duplicate(String),
 }
 
+/// What follows a plan while it is made.
+#[derive(Clone, Copy)]
+pub struct Observers<'a> {
+    pub progress: &'a dyn Progress,
+    /// Is called with each part of the plan, in order, as soon as it and those before it are known.
+    pub on_part: &'a (dyn Fn(PlanPart<'_>) + Sync),
+}
+
+impl Observers<'_> {
+    fn report(&self, object: &ObjectPlan) {
+        object.parts().for_each(self.on_part);
+    }
+}
+
 /// Plans the placements of files, with the policies, Extensions, catalogs and Sources of the files. Other objects are ignored.
 pub async fn plan_files(
     client: &Client,
     objects: Vec<DynamicObject>,
     options: PlannerOptions,
-    progress: &dyn Progress,
+    observers: Observers<'_>,
 ) -> Result<ChangePlan, Error> {
+    let progress = observers.progress;
     let FileObjects { placements, referenced, ignored } = FileObjects::new(objects)?;
     let namespaces: BTreeSet<_> = placements.iter().map(|(_, object)| namespace_of(object)).collect();
     let with_extensions = placements.iter().any(|(kind, _)| *kind == PlacementKindName::ExtensionInstance);
@@ -67,7 +82,8 @@ pub async fn plan_files(
             Err(error) => failed.push(failed_plan(FileKind::Placement(kind), &object, &error)),
         }
     }
-    let plan = plan_all(client, options, &namespaces, read, targets, progress).await;
+    failed.iter().for_each(|plan| observers.report(plan));
+    let plan = plan_all(client, options, &namespaces, read, targets, observers).await;
     let objects = failed.into_iter().chain(plan.objects).collect();
     let ignored = ignored.into_iter().chain(plan.ignored).collect();
     Ok(ChangePlan { ignored, ..ChangePlan::new(objects) })
@@ -78,13 +94,13 @@ pub async fn plan_stored(
     client: &Client,
     target: PlanTarget,
     options: PlannerOptions,
-    progress: &dyn Progress,
+    observers: Observers<'_>,
 ) -> Result<ChangePlan, Error> {
     let namespaces = BTreeSet::from([target.namespace.clone()]);
     let platform = options.platform.namespace.clone();
-    let reader = ObjectReader::new(client, &namespaces, &platform, progress);
+    let reader = ObjectReader::new(client, &namespaces, &platform, observers.progress);
     let read = reader.read(target.kind == PlacementKindName::ExtensionInstance).await?;
-    Ok(plan_all(client, options, &namespaces, read, vec![target], progress).await)
+    Ok(plan_all(client, options, &namespaces, read, vec![target], observers).await)
 }
 
 async fn plan_all(
@@ -93,7 +109,7 @@ async fn plan_all(
     namespaces: &BTreeSet<String>,
     read: ReadObjects,
     targets: Vec<PlanTarget>,
-    progress: &dyn Progress,
+    observers: Observers<'_>,
 ) -> ChangePlan {
     let (unknown, targets): (Vec<_>, Vec<_>) = targets
         .into_iter()
@@ -106,18 +122,24 @@ async fn plan_all(
         error,
         clusters: Vec::new(),
     });
+    let unknown: Vec<_> = unknown.collect();
+    unknown.iter().for_each(|plan| observers.report(plan));
     let targets: Vec<_> = targets.into_iter().map(|(_, target)| target).collect();
     let ReadObjects { objects, undecodable, .. } = read;
     let only = namespaces.first().filter(|_| namespaces.len() == 1);
     let planner = Planner::new(client, PlannerOptions { namespace: only.cloned(), ..options }, objects);
     let done = AtomicUsize::new(0);
-    let on_cluster = || {
-        let count = done.fetch_add(1, Ordering::Relaxed) + 1;
-        progress.report(format!("planned: {count} clusters"));
+    let Observers { progress, on_part } = observers;
+    let on_part = |part: PlanPart<'_>| {
+        if let PlanPart::Cluster(_) = part {
+            let count = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress.report(format!("planned: {count} clusters"));
+        }
+        on_part(part);
     };
     let on_target = |target: &PlanTarget| progress.report(format!("planning {}", target.name));
-    let plans = Box::pin(planner.plan(&targets, &on_target, &on_cluster)).await;
-    ChangePlan { ignored: undecodable, ..ChangePlan::new(unknown.chain(plans).collect()) }
+    let plans = Box::pin(planner.plan(&targets, &on_target, &on_part)).await;
+    ChangePlan { ignored: undecodable, ..ChangePlan::new(unknown.into_iter().chain(plans).collect()) }
 }
 
 /// Returns why an object cannot be planned, if it needs objects of the platform that cannot be listed.

@@ -40,8 +40,8 @@ use crate::{
 
 /// Maximum number of concurrent attempts to connect, for records and for objects of releases together.
 const CONCURRENT_CONNECTS: usize = 64;
-/// Maximum number of clusters whose objects are listed at the same time.
-const CONCURRENT_LISTS: usize = 64;
+/// Maximum number of clusters whose objects are listed at the same time: each of them needs memory for a page.
+const CONCURRENT_LISTS: usize = 32;
 
 /// Returns where a package tool records its releases.
 pub type RecordsOf =

@@ -8,6 +8,7 @@ mod error;
 mod fingerprint;
 mod kind;
 mod object;
+mod page_size;
 mod request;
 mod resources;
 mod source;

@@ -32,7 +32,7 @@ use kube::{
     Client, Config,
     client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
 };
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
 use crate::{
@@ -269,7 +269,10 @@ fn tls_config(target: &Target, identity: Option<ClientCertificate>) -> Result<Cl
         None | Some([]) => Trust::System,
         Some(pem) => Trust::Only(certificates(pem).map_err(|error| unusable(&error))?),
     };
-    client_config(trust, identity).map_err(|error| unusable(&error))
+    let mut config = client_config(trust, identity).map_err(|error| unusable(&error))?;
+    // Sessions of more than one server would only reserve memory.
+    config.resumption = Resumption::in_memory_sessions(1);
+    Ok(config)
 }
 
 fn client_certificate(target: &Target) -> Result<Option<ClientCertificate>, Failure> {

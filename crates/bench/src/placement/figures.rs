@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use super::comparisons::{Costs, WithDrift, drift_rows, health_rows};
 use crate::{
     goals::{self, Row, row, without_goal},
     numbers::as_float,
@@ -67,17 +68,10 @@ pub struct Figures {
     pub silent_p99_ratio: f64,
     /// The same manager without health. Measured only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without_health: Option<WithoutHealth>,
-}
-
-/// What a manager costs that does not watch the objects of releases.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WithoutHealth {
-    pub restart_requests_per_cluster: f64,
-    pub restart_s: f64,
-    pub memory_after_restart_mib: f64,
-    pub idle_cpu_s: f64,
-    pub idle_workload_requests: u64,
+    pub without_health: Option<Costs>,
+    /// The same manager with drift. Measured only on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_drift: Option<WithDrift>,
 }
 
 /// Writes the results to a file.
@@ -113,39 +107,6 @@ fn rows(figures: &Figures) -> Vec<Row> {
     ]
 }
 
-/// Returns what the manager costs without health, and how much more it costs with it.
-fn health_rows(figures: &Figures) -> Vec<Row> {
-    let Some(without) = &figures.without_health else { return Vec::new() };
-    let relative = |with: f64, without: f64| with / without.max(0.001);
-    let requests = as_float(without.idle_workload_requests);
-    vec![
-        without_goal(
-            "without health: restart, requests per cluster",
-            without.restart_requests_per_cluster,
-            "",
-        ),
-        without_goal("without health: restart, until the last request", without.restart_s, "s"),
-        without_goal("without health: memory after a restart", without.memory_after_restart_mib, "MiB"),
-        without_goal("without health: idle minute, CPU", without.idle_cpu_s, "s"),
-        without_goal("without health: idle phase, requests to clusters", requests, ""),
-        without_goal(
-            "health: requests of a restart, relative",
-            relative(figures.restart_requests_per_cluster, without.restart_requests_per_cluster),
-            "x",
-        ),
-        without_goal(
-            "health: memory after a restart, relative",
-            relative(figures.memory_after_restart_mib, without.memory_after_restart_mib),
-            "x",
-        ),
-        without_goal(
-            "health: CPU of an idle minute, relative",
-            relative(figures.idle_cpu_s, without.idle_cpu_s),
-            "x",
-        ),
-    ]
-}
-
 /// Returns the results as a table.
 pub fn table(figures: &Figures) -> String {
     let Figures { clusters, placements, objects_per_release, idle_s, .. } = figures;
@@ -153,7 +114,7 @@ pub fn table(figures: &Figures) -> String {
     let title =
         format!("{clusters} clusters x {placements} placements, {objects_per_release} objects per release");
     let rows = rows(figures).into_iter().map(|row| row.with_goal_if(has_goals));
-    let rows: Vec<_> = rows.chain(health_rows(figures)).collect();
+    let rows: Vec<_> = rows.chain(health_rows(figures)).chain(drift_rows(figures)).collect();
     goals::table(&title, &rows)
 }
 
@@ -231,19 +192,6 @@ mod tests {
             let figures = Figures { clusters, idle_s, lease_delay_s: 9.0, ..Figures::default() };
             assert_eq!(table(&figures).contains("reached"), expected, "{clusters} clusters, {idle_s} s");
         }
-    }
-
-    #[test]
-    fn the_cost_of_health_is_shown_if_it_was_measured() {
-        let mut figures = Figures { idle_cpu_s: 0.6, memory_after_restart_mib: 330.0, ..Figures::default() };
-        assert!(!table(&figures).contains("health"));
-        let without_health =
-            WithoutHealth { idle_cpu_s: 0.5, memory_after_restart_mib: 300.0, ..WithoutHealth::default() };
-        figures.without_health = Some(without_health);
-        let table = table(&figures);
-        assert!(line(&table, "without health: idle minute").ends_with(" 0.5 s"), "{table}");
-        assert!(line(&table, "health: CPU of an idle").ends_with(" 1.2 x"), "{table}");
-        assert!(line(&table, "health: memory").ends_with(" 1.1 x"), "{table}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The `HelmChartProxy` objects of the benchmark.
 
 use anyhow::Result;
+use chandler_api::{capi::CLUSTER_NAME_LABEL, extensions::POLICY_ANNOTATION, status::DRIFTED};
 use chandler_sandbox::apply::apply;
 use futures::future::try_join_all;
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use crate::{
     chart,
     environment::{CA_SECRET, Environment, GROUP, NAMESPACE, TARGET_NAMESPACE, VERSIONS, proxy_resource},
 };
+
+const DRIFT_POLICY: &str = "drift";
 
 /// Publishes the chart, and applies so many placements of it that select all clusters.
 pub async fn apply_all(environment: &Environment, placements: u32) -> Result<()> {
@@ -25,8 +28,12 @@ pub async fn apply_all(environment: &Environment, placements: u32) -> Result<()>
     Ok(())
 }
 
+fn name(index: u32) -> String {
+    format!("addon-{index:02}")
+}
+
 fn placement(index: u32, repository: &str) -> Value {
-    let name = format!("addon-{index:02}");
+    let name = name(index);
     json!({
         "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "HelmChartProxy",
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -38,6 +45,37 @@ fn placement(index: u32, repository: &str) -> Value {
             "tlsConfig": {"caSecret": {"name": CA_SECRET, "namespace": NAMESPACE}},
         },
     })
+}
+
+/// Lets the objects of all releases be compared with the chart, or not any more.
+pub async fn set_drift(client: &Client, placements: u32, is_on: bool) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "chandler.dev/v1alpha1", "kind": "AddonPolicy",
+        "metadata": {"name": DRIFT_POLICY, "namespace": NAMESPACE},
+        "spec": {"drift": {"mode": "Report"}},
+    });
+    apply(client, &policy).await?;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), NAMESPACE, &proxy_resource("HelmChartProxy"));
+    let annotations = json!({POLICY_ANNOTATION: is_on.then_some(DRIFT_POLICY)});
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    for index in 1..=placements {
+        api.patch_metadata(&name(index), &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// Returns the reasons of the conditions `Drifted` of the releases of a cluster.
+pub async fn drift_reasons(client: &Client, cluster: &str) -> Result<Vec<String>> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), NAMESPACE, &proxy_resource("HelmReleaseProxy"));
+    let params = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
+    let reason = |release: &DynamicObject| {
+        let conditions = release.data["status"]["conditions"].as_array().into_iter().flatten();
+        let drifted = conditions.filter(|condition| condition["type"] == DRIFTED);
+        drifted.filter_map(|condition| condition["reason"].as_str()).next().unwrap_or("none").to_owned()
+    };
+    Ok(api.list(&params).await?.items.iter().map(reason).collect())
 }
 
 /// Returns on how many clusters each placement is ready, for example `addon-01 3/4`.

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use axum::{
     body::{Body, Bytes},
     http::{
-        HeaderValue, Request, StatusCode,
+        HeaderValue, Method, Request, StatusCode,
         header::{ACCEPT, CONTENT_TYPE},
     },
     response::{IntoResponse as _, Response},
@@ -28,17 +28,20 @@ struct Answer {
     body: Bytes,
 }
 
-/// A read: its path with the query, and the format that the client accepts.
+/// A request that changes nothing: its method, its path with the query, the format that the client accepts, and its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ReadRequest {
+pub struct RecordedRequest {
+    pub method: Method,
     pub path: String,
     pub accept: Option<HeaderValue>,
+    pub content_type: Option<HeaderValue>,
+    pub body: Bytes,
 }
 
-/// All recorded answers. The same read is sent to the real API server once, however many clusters replay its answer.
+/// All recorded answers. The same request is sent to the real API server once, however many clusters replay its answer.
 pub struct Recording {
     client: Client,
-    answers: Mutex<HashMap<ReadRequest, Arc<OnceCell<Answer>>>>,
+    answers: Mutex<HashMap<RecordedRequest, Arc<OnceCell<Answer>>>>,
 }
 
 impl Recording {
@@ -47,8 +50,8 @@ impl Recording {
         Self { client, answers: Mutex::default() }
     }
 
-    /// Returns the answer to a read. It is 503 if the real API server did not answer; that is not recorded.
-    pub async fn answer(&self, request: ReadRequest) -> Response {
+    /// Returns the answer to a request. It is 503 if the real API server did not answer; that is not recorded.
+    pub async fn answer(&self, request: RecordedRequest) -> Response {
         let cell = self.cell(&request);
         match cell.get_or_try_init(|| self.record(&request)).await {
             Ok(answer) => answer.to_response(),
@@ -59,15 +62,19 @@ impl Recording {
         }
     }
 
-    fn cell(&self, request: &ReadRequest) -> Arc<OnceCell<Answer>> {
+    fn cell(&self, request: &RecordedRequest) -> Arc<OnceCell<Answer>> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.entry(request.clone()).or_default().clone()
     }
 
-    async fn record(&self, request: &ReadRequest) -> Result<Answer> {
+    async fn record(&self, request: &RecordedRequest) -> Result<Answer> {
         let accept = request.accept.clone().unwrap_or_else(|| HeaderValue::from_static("application/json"));
-        let forwarded =
-            Request::get(&request.path).header(ACCEPT, accept).body(ClientBody::from(Vec::new()))?;
+        let forwarded = Request::builder().method(&request.method).uri(&request.path).header(ACCEPT, accept);
+        let forwarded = match &request.content_type {
+            Some(content_type) => forwarded.header(CONTENT_TYPE, content_type),
+            None => forwarded,
+        };
+        let forwarded = forwarded.body(ClientBody::from(request.body.to_vec()))?;
         let read = async {
             let (head, body) = self.client.send(forwarded).await?.into_parts();
             let content_type = head.headers.get(CONTENT_TYPE).cloned();

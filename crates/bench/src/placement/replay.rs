@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::{Body, Bytes, to_bytes},
     extract::Request,
     http::{
         HeaderValue, StatusCode, Uri,
@@ -40,7 +40,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    recording::{ReadRequest, Recording},
+    recording::{RecordedRequest, Recording},
     replay_traffic::{Connecting, ReplayTraffic, RequestKind},
 };
 
@@ -52,6 +52,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long a watch stays open whose request has no `timeoutSeconds`.
 const WATCH_TIMEOUT: Duration = Duration::from_mins(30);
+
+/// Maximum size of the content of a request.
+const MAX_BODY: usize = 1 << 20;
 
 /// How the clusters of an endpoint behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,16 +192,25 @@ impl Connection {
         match kind {
             RequestKind::Write => StatusCode::FORBIDDEN.into_response(),
             RequestKind::Watch => quiet_watch(request.uri()),
-            RequestKind::List | RequestKind::Probe | RequestKind::OtherRead => {
-                self.endpoint.recording.answer(read_request(&request)).await
+            RequestKind::List | RequestKind::Probe | RequestKind::OtherRead | RequestKind::DryRun => {
+                match recorded_request(request).await {
+                    Ok(request) => self.endpoint.recording.answer(request).await,
+                    Err(_) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+                }
             }
         }
     }
 }
 
-fn read_request(request: &Request) -> ReadRequest {
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    ReadRequest { path, accept: request.headers().get(ACCEPT).cloned() }
+async fn recorded_request(request: Request) -> Result<RecordedRequest, axum::Error> {
+    let (head, body) = request.into_parts();
+    Ok(RecordedRequest {
+        path: head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        method: head.method,
+        accept: head.headers.get(ACCEPT).cloned(),
+        content_type: head.headers.get(CONTENT_TYPE).cloned(),
+        body: to_bytes(body, MAX_BODY).await?,
+    })
 }
 
 /// A watch without changes. As an API server does, it sends a bookmark every minute, and ends after its timeout.

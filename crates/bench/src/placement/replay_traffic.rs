@@ -15,15 +15,20 @@ pub enum RequestKind {
     Probe,
     /// Another read, for example of one release.
     OtherRead,
+    /// A write that changes nothing.
+    DryRun,
     Write,
 }
 
 impl RequestKind {
     pub fn of(method: &Method, uri: &Uri) -> Self {
-        let is_watch = uri.query().is_some_and(|query| {
-            query.split('&').any(|parameter| parameter == "watch=true" || parameter == "watch=1")
-        });
+        let has = |expected: &[&str]| {
+            let mut parameters = uri.query().unwrap_or_default().split('&');
+            parameters.any(|parameter| expected.contains(&parameter))
+        };
+        let is_watch = has(&["watch=true", "watch=1"]);
         match uri.path() {
+            _ if *method == Method::PATCH && has(&["dryRun=All"]) => Self::DryRun,
             _ if *method != Method::GET => Self::Write,
             _ if is_watch => Self::Watch,
             "/version" => Self::Probe,
@@ -40,6 +45,7 @@ pub struct ReplayCounts {
     pub watches: u64,
     pub probes: u64,
     pub other_reads: u64,
+    pub dry_runs: u64,
     /// Method and path of the first write, which the replay refuses.
     pub first_write: Option<String>,
     /// When the last request arrived that was no probe.
@@ -50,9 +56,9 @@ pub struct ReplayCounts {
 }
 
 impl ReplayCounts {
-    /// Returns the number of reads without probes.
+    /// Returns the number of reads without probes, and of dry runs.
     pub fn reads(&self) -> u64 {
-        self.lists + self.watches + self.other_reads
+        self.lists + self.watches + self.other_reads + self.dry_runs
     }
 
     fn count(&mut self, method: &Method, uri: &Uri, now: Timestamp) -> RequestKind {
@@ -62,6 +68,7 @@ impl ReplayCounts {
             RequestKind::Watch => self.watches += 1,
             RequestKind::Probe => self.probes += 1,
             RequestKind::OtherRead => self.other_reads += 1,
+            RequestKind::DryRun => self.dry_runs += 1,
             RequestKind::Write => {
                 self.first_write.get_or_insert_with(|| format!("{method} {}", uri.path()));
             }
@@ -139,6 +146,8 @@ mod tests {
             (Method::GET, "/api/v1/secrets?&watch=true&timeoutSeconds=290", RequestKind::Watch),
             (Method::GET, "/api/v1/namespaces/fleet/secrets", RequestKind::OtherRead),
             (Method::PATCH, "/api/v1/namespaces/fleet/secrets/a", RequestKind::Write),
+            (Method::PATCH, "/api/v1/namespaces/fleet/secrets/a?dryRun=All&force=true", RequestKind::DryRun),
+            (Method::DELETE, "/api/v1/namespaces/fleet/secrets/a?dryRun=All", RequestKind::Write),
         ];
         for (method, uri, expected) in rows {
             assert_eq!(RequestKind::of(&method, &uri.parse().unwrap()), expected, "{method} {uri}");

@@ -1,5 +1,7 @@
 //! The phases of the placement benchmark.
 
+mod drift;
+
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -13,7 +15,8 @@ use tokio::time::Instant;
 use super::{
     PlacementSize,
     changes::LabelChanges,
-    figures::{Figures, WithoutHealth, percentile},
+    comparisons::Costs,
+    figures::{Figures, percentile},
     lease_log::LeaseLog,
     management_log::ManagementLog,
     placements,
@@ -86,6 +89,19 @@ struct Idle {
     management_requests: u64,
 }
 
+impl Restart {
+    /// Returns what is compared with a manager of another configuration.
+    fn costs(&self, idle: &Idle) -> Costs {
+        Costs {
+            restart_requests_per_cluster: self.requests_per_cluster,
+            restart_s: self.seconds,
+            memory_after_restart_mib: self.memory_mib,
+            idle_cpu_s: idle.cpu_s,
+            idle_workload_requests: idle.workload_requests,
+        }
+    }
+}
+
 impl<'a> Run<'a> {
     /// Starts the endpoints of the replayed clusters and the manager. The environment has one real workload cluster.
     pub async fn start(
@@ -143,6 +159,9 @@ impl<'a> Run<'a> {
         self.churn(&mut changes).await?;
         if self.size.compare_health {
             self.without_health().await?;
+        }
+        if self.size.compare_drift {
+            self.compare_drift().await?;
         }
         self.restart().await?;
         self.idle().await?;
@@ -204,13 +223,7 @@ impl<'a> Run<'a> {
         self.set_health("turning health off", false).await?;
         let restart = self.measure_restart("restart without health").await?;
         let idle = self.measure_idle("idle without health").await?;
-        self.figures.without_health = Some(WithoutHealth {
-            restart_requests_per_cluster: restart.requests_per_cluster,
-            restart_s: restart.seconds,
-            memory_after_restart_mib: restart.memory_mib,
-            idle_cpu_s: idle.cpu_s,
-            idle_workload_requests: idle.workload_requests,
-        });
+        self.figures.without_health = Some(restart.costs(&idle));
         self.set_health("turning health on", true).await
     }
 

@@ -4,52 +4,49 @@ use std::fmt::Write as _;
 
 use chandler_api::extensions::OnUnselect;
 use chandler_core::change_plan::{
-    ChangeAction, ChangePlan, ClusterPlan, ObjectChange, ObjectDiff, ObjectPlan, ObjectRole, PlanSummary,
+    ChangeAction, ClusterPlan, ObjectChange, ObjectDiff, ObjectPlan, ObjectRole, PlanPart, PlanSummary,
 };
 
 use crate::output::{Cell, Color, Screen, align_columns, strip_control_characters};
 
-/// Returns the plan with diffs.
-pub fn text(plan: &ChangePlan, screen: Screen) -> String {
-    let mut text = String::new();
-    for object in &plan.objects {
-        text.push_str(&heading(object, screen));
-        for cluster in &object.clusters {
-            let _ = writeln!(text, "{}", cluster_line(cluster, screen));
+/// Returns a part of the plan with diffs.
+pub fn part(part: PlanPart<'_>, screen: Screen) -> String {
+    match part {
+        PlanPart::Begin { object, has_clusters } => heading(object, has_clusters, screen),
+        PlanPart::Cluster(cluster) => {
+            let mut text = format!("{}\n", cluster_line(cluster, screen));
             for object in &cluster.objects {
                 text.push_str(&object_text(object, screen));
             }
+            text
         }
-        text.push('\n');
+        PlanPart::End(_) => "\n".to_owned(),
     }
-    text.push_str(&counts(&plan.summary));
-    text
 }
 
-/// Returns the plan as tables, without diffs.
-pub fn summary(plan: &ChangePlan, screen: Screen) -> String {
-    let mut text = String::new();
-    for object in &plan.objects {
-        text.push_str(&heading(object, screen));
-        if !object.clusters.is_empty() {
+/// Returns a part of the plan as tables, without diffs. A table has columns as wide as its clusters need, so that they are in the
+/// last part of an object.
+pub fn summary_part(part: PlanPart<'_>, screen: Screen) -> String {
+    match part {
+        PlanPart::Begin { object, has_clusters } => heading(object, has_clusters, screen),
+        PlanPart::Cluster(_) => String::new(),
+        PlanPart::End(object) if object.clusters.is_empty() => "\n".to_owned(),
+        PlanPart::End(object) => {
             let header = ["CLUSTER", "ACTION", "RELEASE", "VERSION", "OBJECTS", "MESSAGE"].map(Cell::plain);
             let rows = object.clusters.iter().map(row);
             let rows: Vec<_> = [header.to_vec()].into_iter().chain(rows).collect();
-            text.push_str(&align_columns(&rows, screen));
+            format!("{}\n", align_columns(&rows, screen))
         }
-        text.push('\n');
     }
-    text.push_str(&counts(&plan.summary));
-    text
 }
 
-fn heading(plan: &ObjectPlan, screen: Screen) -> String {
-    let ObjectPlan { kind, namespace, name, error, clusters } = plan;
+fn heading(plan: &ObjectPlan, has_clusters: bool, screen: Screen) -> String {
+    let ObjectPlan { kind, namespace, name, error, .. } = plan;
     let mut text = format!("{}\n", one_line(&format!("{kind} {namespace}/{name}")));
     if let Some(error) = error {
         let error = screen.paint(&format!("error: {}", one_line(error)), Some(Color::Red));
         let _ = writeln!(text, "{error}");
-    } else if clusters.is_empty() {
+    } else if !has_clusters {
         text.push_str("It selects no cluster, and has no release.\n");
     }
     text
@@ -161,7 +158,8 @@ fn color(action: ChangeAction) -> Color {
     }
 }
 
-fn counts(summary: &PlanSummary) -> String {
+/// Returns the last line of a plan.
+pub fn counts(summary: &PlanSummary) -> String {
     let PlanSummary { install, upgrade, replace, remove, unchanged, failed } = summary;
     let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
     format!(
@@ -172,8 +170,16 @@ fn counts(summary: &PlanSummary) -> String {
 #[cfg(test)]
 mod tests {
     use chandler_api::status::ObjectRecord;
+    use chandler_core::change_plan::ChangePlan;
 
     use super::*;
+
+    /// Returns all parts of a plan, and its last line.
+    fn all(plan: &ChangePlan, part: fn(PlanPart<'_>, Screen) -> String) -> String {
+        let parts = plan.objects.iter().flat_map(ObjectPlan::parts);
+        let parts: String = parts.map(|one| part(one, Screen::plain(None))).collect();
+        parts + &counts(&plan.summary)
+    }
 
     fn plan() -> ChangePlan {
         let object = ObjectRecord {
@@ -225,7 +231,7 @@ mod tests {
     #[test]
     fn clusters_are_followed_by_their_diffs() {
         assert_eq!(
-            text(&plan(), Screen::plain(None)),
+            all(&plan(), part),
             "HelmChartProxy fleet/hello\n\
              alpha: upgrade default/hello 1.0.0 -> 1.1.0 (held: it is suspended)\n\
              --- ConfigMap default/hello\n+++ ConfigMap default/hello\n@@ -1 +1 @@\n-color: red\n+color: blue\n\
@@ -256,7 +262,7 @@ mod tests {
         }
         cluster.cluster = escape("alpha");
         plan.objects[1].error = Some(escape("not accepted"));
-        for printed in [text(&plan, Screen::plain(None)), summary(&plan, Screen::plain(None))] {
+        for printed in [all(&plan, part), all(&plan, summary_part)] {
             assert!(!printed.chars().any(|one| one.is_control() && one != '\n'), "{printed:?}");
             assert!(printed.contains("alpha[2J next"), "{printed}");
         }
@@ -264,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_summary_is_a_table() {
-        let summary = summary(&plan(), Screen::plain(None));
+        let summary = all(&plan(), summary_part);
         assert!(
             summary.starts_with(
                 "HelmChartProxy fleet/hello\n\

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::capi::DELETE_FOR_MOVE_ANNOTATION;
 use chandler_core::{
-    change_plan::{ClusterPlan, DiffView, ObjectPlan},
+    change_plan::{ClusterPlan, DiffView, ObjectPlan, PlanPart},
     failure::Failure,
     identity::{ClusterKey, ClusterMap},
     naming,
@@ -173,16 +173,20 @@ where
         Prepared { plan, steps: [(key, step)].into_iter().collect() }
     }
 
-    /// Plans the steps. An error of one cluster does not hide the others.
-    pub async fn run(&self, prepared: Prepared<P::Release>, on_cluster: &(dyn Fn() + Sync)) -> ObjectPlan {
+    /// Plans the steps, and reports each part as soon as it and those before it are known. An error of one cluster does not hide
+    /// the others.
+    pub async fn run(
+        &self,
+        prepared: Prepared<P::Release>,
+        on_part: &(dyn Fn(PlanPart<'_>) + Sync),
+    ) -> ObjectPlan {
         let Prepared { plan, steps } = prepared;
-        let plans = stream::iter(steps).map(|(key, step)| async move {
-            let plan = self.run_step(&key, step).await;
-            on_cluster();
-            plan
-        });
-        let clusters = plans.buffered(CONCURRENCY).collect().await;
-        ObjectPlan { clusters, ..plan }
+        on_part(PlanPart::Begin { object: &plan, has_clusters: !steps.is_empty() });
+        let plans = stream::iter(steps).map(|(key, step)| async move { self.run_step(&key, step).await });
+        let plans = plans.buffered(CONCURRENCY).inspect(|plan| on_part(PlanPart::Cluster(plan)));
+        let plan = ObjectPlan { clusters: plans.collect().await, ..plan };
+        on_part(PlanPart::End(&plan));
+        plan
     }
 
     /// Returns the plan of a placement about whose clusters nothing is known.

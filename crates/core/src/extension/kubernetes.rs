@@ -41,6 +41,12 @@ pub struct Upgrade {
     pub to: Version,
     /// The last moment that the step has reached.
     pub reached: UpgradeMoment,
+    /// The version of the step that follows, once the control plane has reached that of this one.
+    ///
+    /// The objects do not always show which of both steps it is: Cluster API announces the hooks of a step before it writes the
+    /// version of this step to the control plane and to the Cluster. Until then, they look as at the end of the step before. So
+    /// what has moved for the next step already must not move back.
+    pub next: Option<Version>,
 }
 
 /// Reads the Kubernetes version from a Cluster and its control plane. Returns `None` if neither has a version.
@@ -55,13 +61,15 @@ pub fn kubernetes(cluster: &Value, control_plane: Option<&Value>) -> Option<Kube
     // Cluster API announces the hooks of a step shortly before it writes the version of this step to the control plane.
     let is_starting = announced.as_ref().is_some_and(|announced| *announced > current)
         && version(Some(cluster), UPGRADE_STEP).as_ref() != Some(&current);
-    let upgrade = match (step, announced) {
+    let next = announced.filter(|announced| *announced > current);
+    let next = next.map(|announced| next_step(&current, &announced));
+    let upgrade = match (step, next) {
         (Some(step), _) if step > current => Some(before_control_plane(&current, step)),
-        _ if !is_starting && is_pending(cluster, &STEP_HOOKS) => Some(after_control_plane(&current)),
-        (_, Some(announced)) if announced > current => {
-            Some(before_control_plane(&current, next_step(&current, &announced)))
+        (_, next) if !is_starting && is_pending(cluster, &STEP_HOOKS) => {
+            Some(after_control_plane(&current, next))
         }
-        _ if workers_are_outdated(cluster) => Some(after_control_plane(&current)),
+        (_, Some(next)) => Some(before_control_plane(&current, next)),
+        _ if workers_are_outdated(cluster) => Some(after_control_plane(&current, None)),
         _ => None,
     };
     Some(Kubernetes { current, upgrade })
@@ -78,14 +86,15 @@ pub(crate) fn next_step(from: &Version, to: &Version) -> Version {
 }
 
 fn before_control_plane(current: &Version, to: Version) -> Upgrade {
-    Upgrade { from: current.clone(), to, reached: UpgradeMoment::BeforeControlPlane }
+    Upgrade { from: current.clone(), to, reached: UpgradeMoment::BeforeControlPlane, next: None }
 }
 
-fn after_control_plane(current: &Version) -> Upgrade {
+fn after_control_plane(current: &Version, next: Option<Version>) -> Upgrade {
     Upgrade {
         from: Version::new(current.major, current.minor.saturating_sub(1), 0),
         to: current.clone(),
         reached: UpgradeMoment::AfterControlPlane,
+        next,
     }
 }
 
@@ -128,8 +137,7 @@ mod tests {
             {"runtime.cluster.x-k8s.io/pending-hooks": "AfterClusterUpgrade,AfterControlPlaneUpgrade"}}});
         let rolling = json!({"status": {"conditions": [{"type": "RollingOut", "status": "True"}]}});
         let idle = json!({"status": {"conditions": [{"type": "RollingOut", "status": "False"}]}});
-        let before =
-            Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
+        let before = Some(before_control_plane(&minor(34), minor(35)));
         let after = Some(Upgrade { reached: UpgradeMoment::AfterControlPlane, ..before.clone().unwrap() });
         let (new, old) = ("v1.35.0", "v1.34.0");
         let rows = [
@@ -154,8 +162,7 @@ mod tests {
         assert_eq!(kubernetes(&json!({}), None), None);
         let current = Kubernetes { current: minor(34), upgrade: None };
         assert_eq!(current.minors(), "1.34");
-        let upgrade =
-            Some(Upgrade { from: minor(34), to: minor(35), reached: UpgradeMoment::BeforeControlPlane });
+        let upgrade = Some(before_control_plane(&minor(34), minor(35)));
         assert_eq!(Kubernetes { upgrade, ..current }.minors(), "1.34 to 1.35");
     }
     #[test]
@@ -166,28 +173,26 @@ mod tests {
                 "topology.internal.cluster.x-k8s.io/upgrade-step": step,
             }}})
         };
-        let step = |from: u64, reached| Some(Upgrade { from: minor(from), to: minor(from + 1), reached });
-        let (before, after) = (UpgradeMoment::BeforeControlPlane, UpgradeMoment::AfterControlPlane);
+        let before = |from: u64| Some(before_control_plane(&minor(from), minor(from + 1)));
+        let after = |to: u64, next: Option<u64>| Some(after_control_plane(&minor(to), next.map(minor)));
         let all = "AfterClusterUpgrade,AfterControlPlaneUpgrade,AfterWorkersUpgrade";
+        let workers = "AfterClusterUpgrade,AfterWorkersUpgrade";
         let (v34, v35, v36) = ("v1.34.0", "v1.35.0", "v1.36.0");
         let pending = |hooks: &str| pending_at(hooks, v35);
         let rows = [
-            ("announced", v34, v34, json!({}), 34, step(34, before)),
-            ("about to start", v34, v34, pending_at(all, ""), 34, step(34, before)),
-            ("first step in progress", v35, v34, pending(all), 34, step(34, before)),
-            ("first step done", v35, v35, pending(all), 35, step(34, after)),
-            (
-                "workers of the first step",
-                v35,
-                v35,
-                pending("AfterClusterUpgrade,AfterWorkersUpgrade"),
-                35,
-                step(34, after),
-            ),
-            ("before the second step", v35, v35, pending("AfterClusterUpgrade"), 35, step(35, before)),
-            ("second step in progress", v36, v35, pending(all), 35, step(35, before)),
-            ("second step done", v36, v36, pending(all), 36, step(35, after)),
-            ("workers", v36, v36, pending("AfterClusterUpgrade"), 36, step(35, after)),
+            ("announced", v34, v34, json!({}), 34, before(34)),
+            ("about to start", v34, v34, pending_at(all, ""), 34, before(34)),
+            ("first step in progress", v35, v34, pending(all), 34, before(34)),
+            ("first step done", v35, v35, pending(all), 35, after(35, Some(36))),
+            ("workers of the first step", v35, v35, pending(workers), 35, after(35, Some(36))),
+            ("before the second step", v35, v35, pending("AfterClusterUpgrade"), 35, before(35)),
+            // The same objects as when the first step is done.
+            ("second step about to start", v35, v35, pending(all), 35, after(35, Some(36))),
+            ("only the Cluster is written", v35, v35, pending_at(all, v36), 35, before(35)),
+            ("only the control plane is written", v36, v35, pending(all), 35, before(35)),
+            ("second step in progress", v36, v35, pending_at(all, v36), 35, before(35)),
+            ("second step done", v36, v36, pending_at(all, v36), 36, after(36, None)),
+            ("workers", v36, v36, pending_at("AfterClusterUpgrade", v36), 36, after(36, None)),
             ("done", v36, v36, json!({}), 36, None),
         ];
         for (name, spec, status, cluster, current, upgrade) in rows {

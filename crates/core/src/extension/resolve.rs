@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use chandler_api::extensions::AddonRelease;
+use chandler_api::extensions::{AddonRelease, UpgradeMoment};
 use kube_core::Resource as _;
 use semver::Version;
 
-use super::{Demand, InvalidRequest, Kubernetes, kubernetes::next_step};
+use super::{
+    Demand, InvalidRequest, Kubernetes,
+    kubernetes::{Upgrade, next_step},
+};
 use crate::resolution::{
     self, Candidate, Cluster, Conflict, Range, Universe, UpgradeOutcome, UpgradePlan, VersionName,
     VersionRequest, plan_upgrade,
@@ -138,6 +141,8 @@ fn running<'a>(releases: impl IntoIterator<Item = &'a AddonRelease>) -> BTreeMap
 pub fn resolve(input: &ResolutionInput) -> Resolution {
     let current = resolve_current(input);
     let Some(upgrade) = &input.kubernetes.upgrade else { return current };
+    let next = next_step_begun(input, upgrade);
+    let upgrade = next.as_ref().unwrap_or(upgrade);
     let plan = input.plan_without(&current.refused, &upgrade.from, &upgrade.to);
     if plan.blocks() {
         // Requests that block the upgrade must not affect the cluster before the upgrade.
@@ -147,6 +152,23 @@ pub fn resolve(input: &ResolutionInput) -> Resolution {
     let mut refused = current.refused;
     refused.retain(|extension, _| !chosen.contains_key(extension));
     Resolution { chosen, refused, upgrade: Some(plan) }
+}
+
+/// Returns the next step of an upgrade if an extension has moved for it: to a version that is not compatible with the version of
+/// this step. See [`Upgrade::next`].
+fn next_step_begun(input: &ResolutionInput, upgrade: &Upgrade) -> Option<Upgrade> {
+    let next = upgrade.next.as_ref()?;
+    let has_moved = |(extension, version): (&String, &VersionName)| {
+        let range =
+            candidate(&input.universe, extension, version).and_then(|known| known.kubernetes.as_ref());
+        range.is_some_and(|range| range.contains(next) && !range.contains(&upgrade.to))
+    };
+    input.running.iter().any(has_moved).then(|| Upgrade {
+        from: upgrade.to.clone(),
+        to: next.clone(),
+        reached: UpgradeMoment::BeforeControlPlane,
+        next: None,
+    })
 }
 
 /// Resolves the extensions for the current Kubernetes version, regardless of upgrades.
@@ -297,7 +319,7 @@ fn is_requested(input: &ResolutionInput, extension: &str) -> bool {
 fn during_upgrade(
     input: &ResolutionInput,
     plan: &UpgradePlan,
-    reached: chandler_api::extensions::UpgradeMoment,
+    reached: UpgradeMoment,
 ) -> BTreeMap<String, Chosen> {
     let mut chosen: BTreeMap<String, Chosen> = BTreeMap::new();
     for step in &plan.steps {
@@ -324,14 +346,18 @@ fn candidate<'u>(universe: &'u Universe, extension: &str, version: &VersionName)
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::{AddonReleaseSpec, ExtensionSpec, UpgradeMoment};
+    use chandler_api::extensions::{AddonReleaseSpec, ExtensionSpec};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{extension::Upgrade, resolution::published};
+    use crate::resolution::published;
 
     fn version(text: &str) -> Version {
         VersionName::parse(text).unwrap().version
+    }
+
+    fn upgrade(from: &str, to: &str, reached: UpgradeMoment) -> Upgrade {
+        Upgrade { from: version(from), to: version(to), reached, next: None }
     }
 
     fn input(extensions: &Value, requests: &[&str], running: &[(&str, &str)]) -> ResolutionInput {
@@ -458,11 +484,10 @@ mod tests {
         });
         let running = [("early", "1.0.0"), ("lockstep", "1.34.0"), ("late", "1.34.0"), ("steady", "1.0.0")];
         let mut input = input(&extensions, &["early", "lockstep", "late", "steady"], &running);
-        let to = version("1.35.0");
         let mut resolve_at = |current: &str, reached: Option<UpgradeMoment>| {
             input.kubernetes = Kubernetes {
                 current: version(current),
-                upgrade: reached.map(|reached| Upgrade { from: version("1.34.0"), to: to.clone(), reached }),
+                upgrade: reached.map(|reached| upgrade("1.34.0", "1.35.0", reached)),
             };
             let resolved = resolve(&input);
             for (name, chosen) in &resolved.chosen {
@@ -486,9 +511,8 @@ mod tests {
     fn a_refused_request_does_not_block_an_upgrade() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "*", &[])]}});
         let mut input = input(&extensions, &["cni", "unknown"], &[("cni", "1.0.0")]);
-        let (from, to) = (version("1.34.0"), version("1.35.0"));
-        assert!(!input.plan(&from, &to).blocks());
-        input.kubernetes.upgrade = Some(Upgrade { from, to, reached: UpgradeMoment::BeforeControlPlane });
+        assert!(!input.plan(&version("1.34.0"), &version("1.35.0")).blocks());
+        input.kubernetes.upgrade = Some(upgrade("1.34.0", "1.35.0", UpgradeMoment::BeforeControlPlane));
         let resolved = resolve(&input);
         assert_eq!(versions(&resolved), [("cni", "1.0.0")]);
         assert_eq!(resolved.refused.keys().collect::<Vec<_>>(), ["unknown"]);
@@ -498,8 +522,7 @@ mod tests {
     fn a_blocked_upgrade_changes_nothing() {
         let extensions = json!({"cni": {"versions": [listed("1.0.0", "<1.35", &[])]}});
         let mut input = input(&extensions, &["cni"], &[("cni", "1.0.0")]);
-        let reached = UpgradeMoment::BeforeControlPlane;
-        input.kubernetes.upgrade = Some(Upgrade { from: version("1.34.0"), to: version("1.35.0"), reached });
+        input.kubernetes.upgrade = Some(upgrade("1.34.0", "1.35.0", UpgradeMoment::BeforeControlPlane));
         let resolved = resolve(&input);
         assert!(resolved.upgrade.as_ref().is_some_and(UpgradePlan::blocks));
         assert_eq!((versions(&resolved), resolved.refused.len()), (vec![("cni", "1.0.0")], 0));
@@ -545,8 +568,7 @@ mod tests {
         let mut running = "2.0.0";
         for (current, reached, expected, message) in rows {
             let mut input = input(&versions_of, &["cloud"], &[("cloud", running)]);
-            let (from, to) = (version("1.34.0"), version("1.35.0"));
-            let upgrade = reached.map(|reached| Upgrade { from, to, reached });
+            let upgrade = reached.map(|reached| upgrade("1.34.0", "1.35.0", reached));
             input.kubernetes = Kubernetes { current: version(current), upgrade };
             let resolved = resolve(&input);
             assert_eq!(versions(&resolved), [("cloud", expected)], "{current} {reached:?}");
@@ -576,10 +598,53 @@ mod tests {
         let mut running = "1.34.0";
         for (current, from, to, reached, expected) in rows {
             let mut input = input(&extensions, &["cloud"], &[("cloud", running)]);
-            let upgrade = Some(Upgrade { from: version(from), to: version(to), reached });
+            let upgrade = Some(upgrade(from, to, reached));
             input.kubernetes = Kubernetes { current: version(current), upgrade };
             assert_eq!(versions(&resolve(&input)), [("cloud", expected)], "{current} {from} {to}");
             running = expected;
+        }
+    }
+
+    type Versions<'a> = &'a [(&'a str, &'a str)];
+
+    /// At the start of the second step, the objects of Cluster API look for a moment as at the end of the first one.
+    #[test]
+    fn what_has_moved_for_the_next_step_does_not_move_back() {
+        let each = |needs: [&[&str]; 3]| -> Vec<_> {
+            let minors = (34..=36).zip(needs);
+            minors
+                .map(|(minor, needs)| listed(&format!("1.{minor}.0"), &format!("1.{minor}.x"), needs))
+                .collect()
+        };
+        let library = json!({"versions": [listed("1.0.0", "*", &[]), listed("2.0.0", "*", &[])]});
+        let agent = json!({"versions": each([&[], &[], &["library"]]), "kubernetesUpgrade": {"when": "BeforeControlPlane"}});
+        let extensions = json!({"agent": agent, "cloud": {"versions": each([&[]; 3])}, "library": library});
+        let ended = Upgrade {
+            next: Some(version("1.36.0")),
+            ..upgrade("1.34.0", "1.35.0", UpgradeMoment::AfterControlPlane)
+        };
+        // Running versions, then the chosen ones.
+        let rows: [(&str, Versions<'_>, Versions<'_>); 3] = [
+            (
+                "the first step ends",
+                &[("agent", "1.35.0"), ("cloud", "1.34.0")],
+                &[("agent", "1.35.0"), ("cloud", "1.35.0")],
+            ),
+            (
+                "the second step begins",
+                &[("agent", "1.36.0"), ("cloud", "1.35.0"), ("library", "2.0.0")],
+                &[("agent", "1.36.0"), ("cloud", "1.35.0"), ("library", "2.0.0")],
+            ),
+            (
+                "without hooks",
+                &[("agent", "1.34.0"), ("cloud", "1.34.0")],
+                &[("agent", "1.35.0"), ("cloud", "1.35.0")],
+            ),
+        ];
+        for (name, running, expected) in rows {
+            let mut input = input(&extensions, &["agent", "cloud"], running);
+            input.kubernetes = Kubernetes { current: version("1.35.0"), upgrade: Some(ended.clone()) };
+            assert_eq!(versions(&resolve(&input)), expected, "{name}");
         }
     }
 }

@@ -7,7 +7,7 @@ use chandler_api::extensions::{
 };
 use semver::Version;
 
-use crate::extension::Kubernetes;
+use crate::extension::{Kubernetes, Upgrade};
 
 /// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,13 +123,15 @@ impl KubernetesVersions {
     /// Returns the version that a cluster should have now. `existing` is the one that its release object requests.
     ///
     /// After the control plane, until the moment of the move, the existing version is kept: it is not known for certain which
-    /// version the workers have, and a rollout of workers need not be an upgrade.
+    /// version the workers have, and a rollout of workers need not be an upgrade. A version that has moved for the next step
+    /// does not move back, see [`Upgrade::next`].
     pub fn version<'a>(
         &'a self,
         kubernetes: &Kubernetes,
         existing: Option<&'a str>,
     ) -> Result<&'a str, NoVersion> {
         match &kubernetes.upgrade {
+            Some(Upgrade { to, next: Some(next), .. }) if self.has_moved(existing, to, next) => self.at(next),
             Some(upgrade) if self.when <= upgrade.reached => self.at(&upgrade.to),
             Some(upgrade) if upgrade.reached > UpgradeMoment::BeforeControlPlane => {
                 existing.map_or_else(|| self.at(&kubernetes.current), Ok)
@@ -137,12 +139,21 @@ impl KubernetesVersions {
             _ => self.at(&kubernetes.current),
         }
     }
+
+    /// Returns whether the existing version is that of the next step of an upgrade and not that of this one. Only what moves
+    /// before the control plane can have moved.
+    fn has_moved(&self, existing: Option<&str>, this: &Version, next: &Version) -> bool {
+        let is_existing = |version: &Version| self.at(version).ok() == existing;
+        self.when == UpgradeMoment::BeforeControlPlane
+            && existing.is_some()
+            && is_existing(next)
+            && !is_existing(this)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extension::Upgrade;
 
     const BOTH: &str = r#"{"1.34": "1.2.x", "1.35": "1.3.x"}"#;
 
@@ -160,8 +171,12 @@ mod tests {
     }
 
     fn kubernetes(current: u64, upgrade: Option<(u64, u64, UpgradeMoment)>) -> Kubernetes {
-        let upgrade =
-            upgrade.map(|(from, to, reached)| Upgrade { from: minor(from), to: minor(to), reached });
+        let upgrade = upgrade.map(|(from, to, reached)| Upgrade {
+            from: minor(from),
+            to: minor(to),
+            reached,
+            next: None,
+        });
         Kubernetes { current: minor(current), upgrade }
     }
 
@@ -205,6 +220,29 @@ mod tests {
             let when = when.map(|when| format!("{when:?}"));
             let versions = parse(BOTH, when.as_deref(), "").unwrap();
             assert_eq!(versions.version(&kubernetes(current, upgrade), existing), Ok(expected), "{name}");
+        }
+    }
+
+    /// At the start of the second step, the objects of Cluster API look for a moment as at the end of the first one.
+    #[test]
+    fn a_version_that_has_moved_for_the_next_step_does_not_move_back() {
+        let all = r#"{"1.34": "1.2.x", "1.35": "1.3.x", "1.36": "1.4.x"}"#;
+        let mut ended = kubernetes(35, Some((34, 35, UpgradeMoment::AfterControlPlane)));
+        if let Some(upgrade) = &mut ended.upgrade {
+            upgrade.next = Some(minor(36));
+        }
+        let rows = [
+            ("BeforeControlPlane", Some("1.2.x"), "1.3.x"),
+            ("BeforeControlPlane", Some("1.3.x"), "1.3.x"),
+            ("BeforeControlPlane", Some("1.4.x"), "1.4.x"),
+            ("BeforeControlPlane", None, "1.3.x"),
+            ("AfterControlPlane", Some("1.3.x"), "1.3.x"),
+            ("AfterControlPlane", Some("1.4.x"), "1.3.x"),
+            ("AfterCluster", Some("1.2.x"), "1.2.x"),
+        ];
+        for (when, existing, expected) in rows {
+            let versions = parse(all, Some(when), "").unwrap();
+            assert_eq!(versions.version(&ended, existing), Ok(expected), "{when} {existing:?}");
         }
     }
 

@@ -44,6 +44,7 @@ mod helm_options;
 mod helm_tests;
 mod history;
 mod hooks;
+mod hooks_disabled;
 mod isolation;
 mod kubeconfigs;
 mod kubernetes_upgrade;

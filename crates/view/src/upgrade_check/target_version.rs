@@ -107,6 +107,7 @@ mod tests {
             from: version("1.34.0"),
             to: version("1.35.4"),
             reached: UpgradeMoment::AfterControlPlane,
+            next: None,
         };
         let workers_pending = Kubernetes { current: version("1.35.4"), upgrade: Some(upgrade) };
         let rows = [

@@ -10,15 +10,15 @@ use kube::{Client, client::Body, core::Status};
 
 use super::error::WatchError;
 
-/// Maximum size of a response: a page of large custom resource definitions fits.
-const MAX_RESPONSE: usize = 64 << 20;
+/// Maximum size of a response. A single object fits, and a page of ordinary ones.
+pub const MAX_RESPONSE: usize = 16 << 20;
 /// Maximum size of an event. API servers refuse larger objects.
 const MAX_EVENT: usize = 16 << 20;
 /// Maximum size of an error.
 const MAX_ERROR: usize = 1 << 20;
 
 /// Reads a whole response.
-pub async fn read(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, WatchError> {
+pub async fn read(client: &Client, request: Request<Vec<u8>>) -> Result<Vec<u8>, WatchError> {
     collect(send(client, request).await?.into_body(), MAX_RESPONSE).await
 }
 
@@ -43,12 +43,22 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Bod
     Err(kube::Error::Api(status.boxed()).into())
 }
 
-async fn collect(body: Body, limit: usize) -> Result<Bytes, WatchError> {
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(WatchError::TooLarge(limit)),
-        Err(error) => Err(WatchError::Request(kube::Error::Service(error))),
+/// Reads a body. Each frame is freed before the next one, so that the connection uses its memory again.
+async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, WatchError> {
+    let mut body = Limited::new(body, limit);
+    let mut text = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => {
+                if let Some(data) = frame.data_ref() {
+                    text.extend_from_slice(data);
+                }
+            }
+            Err(error) if error.is::<LengthLimitError>() => return Err(WatchError::TooLarge(limit)),
+            Err(error) => return Err(WatchError::Request(kube::Error::Service(error))),
+        }
     }
+    Ok(text)
 }
 
 /// The lines of a watch, each an event. Between events it keeps no memory.

@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod entry;
 mod fingerprints;
 mod health_checks;
 mod left_out;
@@ -23,8 +24,8 @@ use jiff::Timestamp;
 
 pub use self::fingerprints::Fingerprints;
 use self::{
-    absent::Absences, fingerprints::Fingerprinted, health_checks::CheckChanges, left_out::LeftOut,
-    notify::must_notify,
+    absent::Absences, entry::Entry, fingerprints::Fingerprinted, health_checks::CheckChanges,
+    left_out::LeftOut, notify::must_notify,
 };
 use super::{
     kind::{ObjectKind, SharedKind, watched},
@@ -38,7 +39,7 @@ pub const MAX_OBJECTS: usize = 20_000;
 /// What a list has shown.
 #[derive(Debug, Default)]
 pub struct Listed {
-    pub objects: HashMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
+    pub objects: BTreeMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
     pub left_out: LeftOut,
     /// The fingerprints of the objects, if they are needed.
     pub fingerprints: Option<Fingerprints>,
@@ -80,7 +81,7 @@ pub struct States {
 #[derive(Debug, Default)]
 struct KindStates {
     progress: Progress,
-    objects: HashMap<ObjectKey, Entry>,
+    objects: BTreeMap<ObjectKey, Entry>,
     absences: Absences,
     position: Option<Position>,
     left_out: LeftOut,
@@ -102,15 +103,6 @@ enum Progress {
     Listed,
     /// The cluster does not serve the kind.
     NotServed,
-}
-
-/// An object that exists.
-#[derive(Debug)]
-struct Entry {
-    observation: Observation,
-    release: Option<Arc<ReleaseId>>,
-    /// It was read with other health checks, so its state is not known.
-    is_outdated: bool,
 }
 
 /// An object whose existence has to be checked.
@@ -241,8 +233,7 @@ impl States {
         let Some(states) = listed else { return (Observation::NotListed, false) };
         let key = object_key(&object.namespace, &object.name);
         if let Some(entry) = states.objects.get(&key) {
-            let observation =
-                if entry.is_outdated { Observation::NotListed } else { entry.observation.clone() };
+            let observation = if entry.is_outdated { Observation::NotListed } else { entry.observation() };
             return (observation, false);
         }
         if states.is_outdated {
@@ -289,10 +280,10 @@ impl States {
             }
         }
         for (key, gone) in before {
-            states.absences.vanished(key, &gone.observation, gone.release.clone(), now);
+            states.absences.vanished(key, &gone.observation(), gone.release.clone(), now);
             changed.push(gone.release);
         }
-        states.objects.shrink_to_fit();
+        states.objects = compact(std::mem::take(&mut states.objects));
         states.check_changes.listed(read);
         let to_compare = match listed.fingerprints {
             Some(fingerprints) => self.listed_fingerprints(kind, fingerprints),
@@ -367,11 +358,9 @@ impl States {
     pub fn deleted(&mut self, kind: &ObjectKind, head: &ObjectHead, now: Timestamp) -> Vec<ReleaseId> {
         let Some(states) = self.kinds.get_mut(kind) else { return Vec::new() };
         states.fingerprinted.vanished(&head.key);
-        let Some(Entry { observation, release, .. }) = states.objects.remove(&head.key) else {
-            return Vec::new();
-        };
-        states.absences.vanished(head.key.clone(), &observation, release.clone(), now);
-        self.affected(kind, vec![release])
+        let Some(gone) = states.objects.remove(&head.key) else { return Vec::new() };
+        states.absences.vanished(head.key.clone(), &gone.observation(), gone.release.clone(), now);
+        self.affected(kind, vec![gone.release])
     }
 
     /// Returns the check that is due first.
@@ -450,14 +439,21 @@ impl KindStates {
     ) -> bool {
         let absence = self.absences.appeared(&key);
         let was_outdated = last.as_ref().is_some_and(|entry| entry.is_outdated);
-        let last = last.map(|entry| entry.observation).or(absence);
+        let last = last.map(|entry| entry.observation()).or(absence);
         let observation = Observation::after(last.as_ref(), Some(state), now);
         let is_outdated = self.check_changes.has_changed(release.as_deref(), read);
         self.is_outdated |= is_outdated;
         let must_notify = was_outdated || must_notify(last.as_ref(), &observation, now);
-        self.objects.insert(key, Entry { observation, release, is_outdated });
+        if let Observation::Seen { state, since } = observation {
+            self.objects.insert(key, Entry::new(state, since, release, is_outdated));
+        }
         must_notify && !is_outdated
     }
+}
+
+/// Returns a map without the room that inserting leaves in its nodes.
+fn compact<V>(map: BTreeMap<ObjectKey, V>) -> BTreeMap<ObjectKey, V> {
+    map.into_iter().collect()
 }
 
 /// Releases are few, and their objects many.

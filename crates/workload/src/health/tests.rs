@@ -353,6 +353,21 @@ async fn a_list_keeps_its_permit_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_page_that_is_too_large_is_read_with_fewer_objects() {
+    let server = ApiServer::start(H2).await;
+    server.list(CONFIG_MAPS, "5", &[object("4", &json!({}))]);
+    server.set_largest_page(CONFIG_MAPS, 100);
+    let mut watched = Watched::start(&server, None);
+    watched.use_kinds(&[("v1", "ConfigMap")]);
+    watched.notified().await;
+    let observation = watched.observation("v1", "ConfigMap");
+    assert!(matches!(observation, Observation::Seen { .. }), "{observation:?}");
+    let requests = server.requests(CONFIG_MAPS, 4).await;
+    let limits: Vec<_> = requests.iter().map(api_server::Received::limit).collect();
+    assert_eq!(limits, [Some(1_000), Some(125), Some(15), None], "{requests:?}");
+}
+
+#[tokio::test]
 async fn connections_for_health_wait_for_their_turn() {
     let server = ApiServer::start(H2).await;
     server.list(DEPLOYMENTS, "5", &[deployment("4", 1)]);

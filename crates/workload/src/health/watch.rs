@@ -18,6 +18,7 @@ use super::{
     fingerprint::fingerprint,
     kind::SharedKind,
     object::{Change, Event, Page, parse, read_for_check, read_head, read_object},
+    page_size::PageSize,
     request::{self, Lines},
     resources::Resources,
     source::{Position, Source},
@@ -25,9 +26,6 @@ use super::{
 };
 use crate::turn::in_turn;
 
-/// Number of objects in one response of a list. Definitions of custom resources are large.
-const PAGE: u32 = 500;
-const PAGE_OF_DEFINITIONS: u32 = 10;
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued.
@@ -128,20 +126,26 @@ impl KindWatch {
         Ok(version)
     }
 
-    /// Reads the pages of a list.
+    /// Reads the pages of a list. One that is too large is read again with fewer objects.
     async fn read_list(&self) -> Result<(Listed, String), WatchError> {
         let Self { cluster, kind, .. } = self;
         let path = cluster.resources.path(&cluster.client, kind).await?;
-        let is_definition = kind.kind == "CustomResourceDefinition";
-        let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
-        let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
+        let mut size = PageSize::of(kind);
+        let mut params = ListParams::default().labels(&cluster.source.selector);
         let mut listed = self.watches.states().begin_list(kind);
         loop {
+            params.limit = Some(size.objects());
             let resource = ResourceRequest::new(path.all());
             let request =
                 if kind.has_status() { resource.list(&params) } else { resource.list_metadata(&params) };
             let request = request.map_err(kube::Error::BuildRequest)?;
-            let text = request::read(&cluster.client, request).await?;
+            let text = match request::read(&cluster.client, request).await {
+                Err(WatchError::TooLarge(limit)) => {
+                    size = size.smaller().ok_or(WatchError::TooLarge(limit))?;
+                    continue;
+                }
+                text => text?,
+            };
             let page: Page<'_> = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
             self.read_page(&page, &mut listed).await;
             if page.metadata.token.is_empty() {

@@ -1,18 +1,18 @@
 //! The fingerprints of objects, for releases whose objects are compared with their packages. Others cost nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::status::ObjectRecord;
 use chandler_core::{drift::Fingerprint, identity::ReleaseId};
 
-use super::{Progress, States, uses};
+use super::{Progress, States, compact, uses};
 use crate::health::{
     kind::{ObjectKind, SharedKind},
     object::{ObjectKey, object_key},
 };
 
 /// The fingerprints of objects.
-pub type Fingerprints = HashMap<ObjectKey, u64>;
+pub type Fingerprints = BTreeMap<ObjectKey, u64>;
 
 /// The fingerprints of the objects of a kind. Those of objects that are left out are not kept.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl States {
                 keys.map(|key| states.objects.get(key)?.release.clone()).collect()
             }
         };
-        states.fingerprinted = Fingerprinted::Listed(fingerprints);
+        states.fingerprinted = Fingerprinted::Listed(compact(fingerprints));
         self.affected(kind, changed).into_iter().filter(|one| self.to_compare.contains(one)).collect()
     }
 
