@@ -38,7 +38,7 @@ async fn main() -> Result<()> {
         ca_file.map(|file| fs::read(&file).with_context(|| format!("reading {}", file.display())));
     let registry = Registry::connect(&reference, authority.transpose()?, credentials()).await?;
     let digest = push(&registry, &layout, &reference).await?;
-    println!("{}/{}@{digest}", reference.host, reference.repository);
+    println!("{reference}@{digest}");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The name of an image in a registry.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use anyhow::{Error, Result, bail};
 
@@ -10,6 +10,13 @@ pub struct Reference {
     pub host: String,
     pub repository: String,
     pub tag: String,
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, repository, tag } = self;
+        write!(f, "{host}/{repository}:{tag}")
+    }
 }
 
 impl FromStr for Reference {
@@ -44,7 +51,7 @@ mod tests {
     fn references_have_a_registry_and_a_tag() {
         let parsed: Reference = "127.0.0.1:5000/team/chandler:v1.2.3-dev".parse().unwrap();
         assert_eq!((parsed.host.as_str(), parsed.repository.as_str()), ("127.0.0.1:5000", "team/chandler"));
-        assert_eq!(parsed.tag, "v1.2.3-dev");
+        assert_eq!(parsed.to_string(), "127.0.0.1:5000/team/chandler:v1.2.3-dev");
         for invalid in
             ["chandler:v1", "r.example/chandler", "r.example/a b:v1", "r.example/c@sha256:ab", "r.example/c:"]
         {
