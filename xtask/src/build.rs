@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The profile of the agent in Cargo.toml, which is also the name of a folder.
-const AGENT_PROFILE: &str = "agent";
+pub const AGENT_PROFILE: &str = "agent";
 
 /// The paths of the binaries.
 pub struct Binaries {

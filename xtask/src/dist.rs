@@ -3,8 +3,7 @@
 pub mod binaries;
 mod chart;
 mod elf;
-mod sbom;
-mod version;
+pub mod version;
 
 use std::path::{Path, PathBuf};
 
@@ -34,22 +33,16 @@ pub struct DistArgs {
     /// Only build the static binary of the tunnel's agent into `agent`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     agent: bool,
-    /// Only write the SBOMs (CycloneDX) of `chandler` and of the agent into `sbom`
-    #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries", "agent"])]
-    sbom: bool,
 }
 
 pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
-    let DistArgs { version, image, helm, out, binaries, agent, sbom } = arguments;
+    let DistArgs { version, image, helm, out, binaries, agent } = arguments;
     let out = root.join(out);
     if binaries {
         return binaries::build(root, &out.join("bin"));
     }
     if agent {
         return binaries::build_agent(root, &out.join("agent"));
-    }
-    if sbom {
-        return sbom::write(root, &out.join("sbom"));
     }
     let version = version::parse(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
     let changelog = read(root, "CHANGELOG.md")?;

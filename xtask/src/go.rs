@@ -1,5 +1,7 @@
 //! Runs Go commands. All of them use the same build flags, so that they share Go's build cache.
 
+pub mod modules;
+
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
@@ -22,11 +24,12 @@ pub fn in_each_module(root: &Path, arguments: &[&str]) -> Result<()> {
     MODULES.iter().try_for_each(|module| run(go(root, module, arguments)))
 }
 
-/// Builds the Helm driver as a static binary at `path`.
+/// Builds the Helm driver as a static binary at `path`. It does not record the Git commit, nor whether the work tree was clean,
+/// so that equal sources give equal bytes.
 pub fn driver(root: &Path, path: &Path) -> Result<()> {
     let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
     let path = path.to_string_lossy();
-    run(go(root, "tools/helm", &["build", "-ldflags", &version, "-o", &path, "."]))
+    run(go(root, "tools/helm", &["build", "-buildvcs=false", "-ldflags", &version, "-o", &path, "."]))
 }
 
 /// Finds or builds programs of the sandbox. Prints progress as lines, because cargo prints at the same time.

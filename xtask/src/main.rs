@@ -7,8 +7,13 @@ mod demo;
 mod dist;
 mod generate;
 mod go;
+mod image;
+mod licenses;
 mod rbac;
+mod reproducible;
 mod sandbox;
+mod sbom;
+mod sha256;
 mod supply_chain;
 mod test;
 mod tools;
@@ -68,6 +73,12 @@ enum Task {
     },
     /// Build the files of a release: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
+    /// Build the images as OCI layouts from static binaries, without a container daemon
+    Image(image::ImageArgs),
+    /// Write the SBOMs (CycloneDX) of the programs
+    Sbom(sbom::SbomArgs),
+    /// Build the binaries of a release twice, in different folders, and compare them; takes as long as two releases
+    Reproducible(reproducible::ReproducibleArgs),
     /// Check licenses, bans and sources of the dependencies against `deny.toml`
     Deny,
     /// Check the dependencies for known vulnerabilities; needs access to the internet
@@ -94,6 +105,9 @@ fn main() -> Result<()> {
         Task::Bench { arguments } => sandbox::bench(&root, &arguments),
         Task::Chaos { arguments } => sandbox::run(&root, false, "chaos", &arguments),
         Task::Dist(arguments) => dist::run(&root, arguments),
+        Task::Image(arguments) => image::run(&root, &arguments),
+        Task::Sbom(arguments) => sbom::run(&root, &arguments),
+        Task::Reproducible(arguments) => reproducible::run(&root, &arguments),
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),
         Task::Workflows => workflows::lint(&root),

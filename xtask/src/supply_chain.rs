@@ -6,20 +6,21 @@ use anyhow::{Result, bail};
 
 use crate::{
     command::{command, run, status},
-    tools,
+    licenses, tools,
 };
 
 /// The exit code of govulncheck if it has found vulnerabilities. Other codes are failures of govulncheck itself.
 const FOUND: i32 = 3;
 
-/// Checks licenses, bans and sources against `deny.toml`.
+/// Checks licenses, bans and sources of crates, and licenses of Go modules, against `deny.toml`.
 pub fn deny(root: &Path) -> Result<()> {
     let deny = tools::cargo_deny(root)?;
     run(command(
         root,
         &deny.to_string_lossy(),
         &["--log-level", "error", "check", "licenses", "bans", "sources"],
-    ))
+    ))?;
+    licenses::check(root)
 }
 
 /// Returns an error if a dependency has a known vulnerability. If a database is unreachable, prints a warning and

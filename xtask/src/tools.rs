@@ -8,14 +8,8 @@ use chandler_assets::cache_folder;
 use crate::command::{command, run};
 
 const ACTIONLINT: &str = "v1.7.12";
-const CARGO_CYCLONEDX: &str = "0.5.9";
 const CARGO_DENY: &str = "0.20.2";
 const GOVULNCHECK: &str = "v1.8.0";
-
-/// Returns the path of the tool that writes SBOMs of crates.
-pub fn cargo_cyclonedx(root: &Path) -> Result<PathBuf> {
-    cargo_install(root, "cargo-cyclonedx", CARGO_CYCLONEDX)
-}
 
 /// Returns the path of the tool that checks licenses, bans, sources and advisories of crates.
 pub fn cargo_deny(root: &Path) -> Result<PathBuf> {

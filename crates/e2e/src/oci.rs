@@ -1,7 +1,8 @@
 //! Artifacts of any type in a registry.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::digest::Digest;
-use chandler_sandbox::registry::Registry;
+use chandler_sandbox::registry::{CREDENTIALS, Registry};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
@@ -45,4 +46,19 @@ async fn upload(client: &Client, name: &str, blob: &[u8]) {
         .body(Body::from(blob.to_vec()))
         .unwrap();
     assert_eq!(client.send(put).await.unwrap().status(), 201);
+}
+
+/// Pulls the manifest or blob at a path such as `team/chandler/manifests/v1`, from a registry with or without authentication.
+pub async fn pull(registry: &Registry, path: &str) -> Vec<u8> {
+    let client = https::client(&format!("https://{}", registry.host()), registry.ca_pem());
+    let (user, password) = CREDENTIALS;
+    let login = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    let request = http::Request::get(format!("/v2/{path}"))
+        .header("accept", "application/vnd.oci.image.manifest.v1+json, application/octet-stream")
+        .header("authorization", format!("Basic {login}"))
+        .body(Body::empty())
+        .unwrap();
+    let response = client.send(request).await.unwrap();
+    assert_eq!(response.status(), 200, "{path}");
+    response.into_body().collect_bytes().await.unwrap().to_vec()
 }

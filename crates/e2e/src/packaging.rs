@@ -20,9 +20,19 @@ pub async fn dist() -> &'static Path {
 
 /// Runs `cargo xtask dist` with additional arguments. It uses the sandbox's helm, so that no other program is built.
 pub async fn xtask_dist(arguments: &[&str]) -> std::process::Output {
+    let helm = testing::assets().await.unwrap().path(Binary::Helm).to_string_lossy();
+    run(&[&["dist", "--helm", &*helm], arguments].concat()).await
+}
+
+/// Runs a task that must succeed.
+pub async fn xtask(arguments: &[&str]) {
+    let output = run(arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn run(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["xtask", "dist", "--helm"]).arg(testing::assets().await.unwrap().path(Binary::Helm));
-    command.args(arguments).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    command.arg("xtask").args(arguments).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     command.output().await.unwrap()
 }
 

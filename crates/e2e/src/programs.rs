@@ -6,6 +6,7 @@ static CHANDLER: LazyLock<String> = LazyLock::new(|| find("CHANDLER_BIN", "chand
 static AGENT: LazyLock<String> = LazyLock::new(|| find("CHANDLER_AGENT_BIN", "chandler-agent"));
 static SANDBOX: LazyLock<String> = LazyLock::new(|| find("CHANDLER_SANDBOX_BIN", "chandler-sandbox"));
 static PACKAGE_TOOL: LazyLock<String> = LazyLock::new(|| find("CHANDLER_TOOL", "chandler-helm"));
+static PUSH: LazyLock<String> = LazyLock::new(|| find("XTASK_PUSH_BIN", "xtask-push"));
 
 /// Returns the path of `chandler`.
 pub fn chandler() -> &'static str {
@@ -25,6 +26,11 @@ pub fn sandbox() -> &'static str {
 /// Returns the path of the Helm driver.
 pub fn package_tool() -> &'static str {
     &PACKAGE_TOOL
+}
+
+/// Returns the path of the program that pushes images.
+pub fn push() -> &'static str {
+    &PUSH
 }
 
 /// Returns the path from the variable or, if it is not set, the program that was last built next to the tests.

@@ -1,6 +1,12 @@
-//! Builds the static binaries of the images, which are based on `scratch`: two of Chandler, and the agent of the tunnel.
+//! Builds the static binaries of the images, which have no base image: two of Chandler, and the agent of the tunnel.
+//!
+//! They are reproducible: no path of the machine gets into them, and neither does the state of the Git work tree.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -13,10 +19,12 @@ use crate::{
 
 /// The size of the agent that a release may have: every control plane node of a cluster behind NAT pulls it.
 const MAX_AGENT_BYTES: usize = 6_000_000;
+/// Separates the flags in `CARGO_ENCODED_RUSTFLAGS`, so that paths may contain spaces.
+const FLAG_SEPARATOR: &str = "\x1f";
 
 /// Returns the target triple that the binaries are built for: musl, on the architecture of this machine.
 pub fn target() -> String {
-    format!("{}-unknown-linux-musl", std::env::consts::ARCH)
+    format!("{}-unknown-linux-musl", env::consts::ARCH)
 }
 
 /// Returns whether this machine can build static binaries.
@@ -26,50 +34,124 @@ pub fn is_available() -> bool {
 
 /// Builds both binaries, optimized and static, into `out` and checks that they are static.
 pub fn build(root: &Path, out: &Path) -> Result<()> {
-    let target = prepare(root)?;
-    let arguments = ["build", "--locked", "--package", "chandler-cli", "--release", "--target", &target];
-    run_command(command(root, "cargo", &arguments))?;
-    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    let chandler = out.join("chandler");
-    let built = build::target(root).join(&target).join("release/chandler");
-    fs::copy(&built, &chandler).with_context(|| format!("copying {}", built.display()))?;
-    let driver = out.join("chandler-helm");
-    go::driver(root, &driver)?;
-    check_static(&chandler)?;
-    check_static(&driver)
+    Build::of_release(root).chandler(out)
 }
 
 /// Builds the agent, static and small, into `out` and checks that it is both.
 pub fn build_agent(root: &Path, out: &Path) -> Result<()> {
-    let target = prepare(root)?;
-    let built = build::agent(root, Some(&target))?;
-    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
-    let agent = out.join("chandler-agent");
-    fs::copy(&built, &agent).with_context(|| format!("copying {}", built.display()))?;
-    check_static(&agent)?;
-    let bytes = fs::read(&agent)?.len();
-    ensure!(
-        bytes <= MAX_AGENT_BYTES,
-        "{} has {bytes} bytes, more than {MAX_AGENT_BYTES}: find the dependency with `cargo bloat`",
-        agent.display()
-    );
-    Ok(())
+    Build::of_release(root).agent(out)
 }
 
-/// Installs what a static binary needs, and returns its target triple.
-fn prepare(root: &Path) -> Result<String> {
-    ensure!(
-        is_available(),
-        "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools); the crypto library contains C code"
-    );
-    let target = target();
-    run_command(command(root, "rustup", &["target", "add", &target]))?;
-    Ok(target)
+/// Where and for what the binaries are built.
+pub struct Build<'a> {
+    pub root: &'a Path,
+    /// Cargo's target folder.
+    pub target_folder: PathBuf,
+    /// The target triple.
+    pub target: String,
 }
 
-fn check_static(program: &Path) -> Result<()> {
-    let file = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
-    elf::require_static(&file).with_context(|| format!("{} is not static", program.display()))?;
-    println!("{}: static, {} MiB", program.display(), file.len() >> 20);
-    Ok(())
+impl<'a> Build<'a> {
+    fn of_release(root: &'a Path) -> Self {
+        Self { root, target_folder: build::target(root), target: target() }
+    }
+
+    /// Builds `chandler` and its driver into `out`.
+    pub fn chandler(&self, out: &Path) -> Result<()> {
+        let chandler = self.cargo("chandler-cli", "release", "chandler", out)?;
+        let driver = out.join("chandler-helm");
+        go::driver(self.root, &driver)?;
+        self.check_static(&chandler)?;
+        self.check_static(&driver)
+    }
+
+    /// Builds the agent into `out`.
+    pub fn agent(&self, out: &Path) -> Result<()> {
+        let agent = self.cargo("chandler-agent", build::AGENT_PROFILE, "chandler-agent", out)?;
+        self.check_static(&agent)?;
+        let bytes = fs::read(&agent)?.len();
+        ensure!(
+            bytes <= MAX_AGENT_BYTES,
+            "{} has {bytes} bytes, more than {MAX_AGENT_BYTES}: find the dependency with `cargo bloat`",
+            agent.display()
+        );
+        Ok(())
+    }
+
+    /// Builds a package, copies its program into `out`, and returns the copy.
+    fn cargo(&self, package: &str, profile: &str, program: &str, out: &Path) -> Result<PathBuf> {
+        self.prepare()?;
+        let arguments =
+            ["build", "--locked", "--package", package, "--profile", profile, "--target", &self.target];
+        let mut cargo = command(self.root, "cargo", &arguments);
+        cargo.env("CARGO_TARGET_DIR", &self.target_folder).env("CARGO_ENCODED_RUSTFLAGS", self.flags()?);
+        run_command(cargo)?;
+        fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+        let built = self.target_folder.join(&self.target).join(profile).join(program);
+        let copy = out.join(program);
+        fs::copy(&built, &copy).with_context(|| format!("copying {}", built.display()))?;
+        Ok(copy)
+    }
+
+    /// Returns flags that replace the folders of this machine in the names of source files, which panics print. Cargo leaves
+    /// these flags out of the names of its own folders.
+    fn flags(&self) -> Result<String> {
+        let cargo_home = match env::var_os("CARGO_HOME") {
+            Some(folder) => PathBuf::from(folder),
+            None => env::home_dir().context("this user has no home folder")?.join(".cargo"),
+        };
+        Ok(remap_flags(&[
+            (self.root, "/chandler"),
+            (&self.target_folder, "/chandler/target"),
+            (&cargo_home, "/cargo"),
+        ]))
+    }
+
+    /// Installs what the target needs.
+    fn prepare(&self) -> Result<()> {
+        if !self.is_static() {
+            return Ok(());
+        }
+        ensure!(
+            is_available(),
+            "`musl-gcc` was not found: install it (Debian and Ubuntu: musl-tools); the crypto library contains C code"
+        );
+        run_command(command(self.root, "rustup", &["target", "add", &self.target]))
+    }
+
+    fn check_static(&self, program: &Path) -> Result<()> {
+        if !self.is_static() {
+            return Ok(());
+        }
+        let file = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+        elf::require_static(&file).with_context(|| format!("{} is not static", program.display()))?;
+        println!("{}: static, {} MiB", program.display(), file.len() >> 20);
+        Ok(())
+    }
+
+    fn is_static(&self) -> bool {
+        self.target.ends_with("-musl")
+    }
+}
+
+fn remap_flags(folders: &[(&Path, &str)]) -> String {
+    let flag = |(from, to): &(&Path, &str)| format!("--remap-path-prefix={}={to}", from.display());
+    folders.iter().map(flag).collect::<Vec<_>>().join(FLAG_SEPARATOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_machine_are_replaced() {
+        let flags = remap_flags(&[
+            (Path::new("/home/a user/src"), "/chandler"),
+            (Path::new("/cargo home"), "/cargo"),
+        ]);
+        assert_eq!(
+            flags.split(FLAG_SEPARATOR).collect::<Vec<_>>(),
+            ["--remap-path-prefix=/home/a user/src=/chandler", "--remap-path-prefix=/cargo home=/cargo"]
+        );
+    }
 }

@@ -154,9 +154,9 @@ fn deployment() -> String {
 
 /// Returns the entry point of the image.
 fn entrypoint() -> String {
-    let image = document("Dockerfile");
-    let entrypoint = image.lines().find_map(|line| line.strip_prefix("ENTRYPOINT [\""));
-    entrypoint.unwrap().trim_end_matches("\"]").to_owned()
+    let images = document("xtask/src/image/contents.rs");
+    let programs = images.lines().find_map(|line| line.trim().strip_prefix("programs: &[\""));
+    format!("/{}", programs.unwrap().split('"').next().unwrap())
 }
 
 /// Checks that the named package and test exist.
