@@ -7,6 +7,7 @@ mod demo;
 mod dist;
 mod generate;
 mod go;
+mod hostile;
 mod rbac;
 mod sandbox;
 mod supply_chain;
@@ -66,6 +67,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the time and memory within which hostile inputs are refused, and print a table
+    Hostile {
+        /// Replace the table in `docs/security.md`
+        #[arg(long)]
+        write: bool,
+    },
     /// Build the files of a release: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
     /// Check licenses, bans and sources of the dependencies against `deny.toml`
@@ -93,6 +100,7 @@ fn main() -> Result<()> {
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => sandbox::bench(&root, &arguments),
         Task::Chaos { arguments } => sandbox::run(&root, false, "chaos", &arguments),
+        Task::Hostile { write } => hostile::run(&root, write),
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),
