@@ -58,11 +58,10 @@ fn main() -> Result<ExitCode> {
     let mut outcomes = Vec::new();
     for input in chosen {
         let result = run_in_process(input);
-        if reasons {
-            match &result {
-                Ok((_, reason)) => println!("{}: {reason}", input.id()),
-                Err(error) => println!("{}: NOT REFUSED: {error:#}", input.id()),
-            }
+        match &result {
+            Ok((_, reason)) if reasons => println!("{}: {reason}", input.id()),
+            Ok(_) => {}
+            Err(error) => eprintln!("{}: not refused: {error:#}", input.id()),
         }
         let result = result.map(|(measurement, _)| measurement).map_err(|error| format!("{error:#}"));
         outcomes.push(Outcome { input, result });
