@@ -4,7 +4,7 @@ use std::process::Command;
 
 use chandler_api::{addons::HelmChartProxy, extensions::ExtensionCatalog};
 use chandler_e2e::{
-    extension_world::ExtensionWorld,
+    extension_world::{ExtensionWorld, is_ready},
     programs,
     wait::eventually,
     world::{World, condition, hello},
@@ -13,7 +13,10 @@ use chandler_sandbox::{
     apply,
     repository::{Authentication, ChartRepository},
 };
-use kube::{CustomResourceExt as _, api::PostParams};
+use kube::{
+    CustomResourceExt as _,
+    api::{ListParams, PostParams},
+};
 use serde_json::{Value, json};
 
 const PASSWORD: &str = "canary-in-a-url";
@@ -95,13 +98,18 @@ async fn logins_in_urls_are_used_and_never_shown() {
             "metadata": {"name": "from-catalog", "namespace": world.namespace},
             "spec": {
                 "source": source, "clusters": {"selector": {"matchLabels": {"fleet": "test"}}},
-                "release": {"name": "from-catalog", "namespace": "default"},
+                "release": {"namespace": "default"},
             },
         }))
         .await;
     let before = world.wait_ready("old", "alpha", 1).await.package.unwrap();
     assert_eq!(before.reference, format!("{}/hello:1.0.0", repository.url()), "without the login");
-    test.wait_instance_reason("from-catalog", "Ready").await;
+    let from_catalog = eventually("the package of the catalog is installed", || async {
+        let all = test.releases().list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().find(is_ready)?.status?.package
+    })
+    .await;
+    assert_eq!(from_catalog.reference, before.reference, "without the login of the catalog");
     let status = world
         .wait_status("missing", "alpha", "refused", |status| {
             condition(status, "Ready").is_some_and(|ready| ready.status == "False")
