@@ -9,6 +9,7 @@ mod generate;
 mod go;
 mod image;
 mod licenses;
+mod hostile;
 mod rbac;
 mod reproducible;
 mod sandbox;
@@ -71,6 +72,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the time and memory within which hostile inputs are refused, and print a table
+    Hostile {
+        /// Replace the table in `docs/security.md`
+        #[arg(long)]
+        write: bool,
+    },
     /// Build the files of a release: chart, manifest, and components for clusterctl and the Cluster API Operator
     Dist(dist::DistArgs),
     /// Build the images as OCI layouts from static binaries, without a container daemon
@@ -104,6 +111,7 @@ fn main() -> Result<()> {
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => sandbox::bench(&root, &arguments),
         Task::Chaos { arguments } => sandbox::run(&root, false, "chaos", &arguments),
+        Task::Hostile { write } => hostile::run(&root, write),
         Task::Dist(arguments) => dist::run(&root, arguments),
         Task::Image(arguments) => image::run(&root, &arguments),
         Task::Sbom(arguments) => sbom::run(&root, &arguments),

@@ -7,6 +7,7 @@ mod hooks;
 mod impersonation;
 mod kinds;
 mod leader;
+mod logins;
 mod policies;
 mod releases;
 mod rights;
@@ -97,6 +98,7 @@ pub async fn run_checks(
         "tunnel",
         tunnel::check(client, &manager.manager_namespace, namespace.as_deref(), now).await,
     ));
+    findings.extend(findings_of("logins", logins::check(client, namespace.as_deref()).await));
     let fleet = FleetReader::new(client.clone(), namespace).read(&Progress::start()).await;
     let evaluate = |fleet| [policies::evaluate(&fleet), releases::evaluate(&fleet, now)].concat();
     findings.extend(findings_of("releases", fleet.map(evaluate).map_err(Into::into)));

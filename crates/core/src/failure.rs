@@ -2,6 +2,8 @@
 
 pub use chandler_api::failure::Category;
 
+use crate::url_login::without_logins;
+
 /// A failure: its category, and a message that says what happened, where, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -12,8 +14,9 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Creates a failure. Logins in URLs are left out of the message.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { category, message: message.into() }
+        Self { category, message: without_logins(&message.into()).into_owned() }
     }
 }
 
@@ -25,4 +28,15 @@ pub fn root_cause(error: &dyn std::error::Error) -> String {
         current = source;
     }
     current.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_contain_no_logins() {
+        let failure = Failure::new(Category::InvalidSpec, "https://user:canary@charts.example is wrong");
+        assert_eq!(failure.to_string(), "https://charts.example is wrong");
+    }
 }

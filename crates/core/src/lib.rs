@@ -38,4 +38,5 @@ pub mod source;
 pub mod sync;
 pub mod target;
 pub mod tunnel;
+pub mod url_login;
 pub mod version;

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::identity::ClusterKey;
+use crate::{identity::ClusterKey, url_login::WithoutLogin};
 
 /// The connection parameters of a workload cluster.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("cluster", &self.cluster)
-            .field("server", &self.server)
+            .field("server", &WithoutLogin(&self.server))
             .field("proxy", &self.proxy)
             .finish_non_exhaustive()
     }

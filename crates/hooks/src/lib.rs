@@ -26,4 +26,5 @@ pub use handler::{HookHandler, HookResponse};
 pub use hook::{FailurePolicy, Hook};
 pub use reachability::UNREACHABLE_LIMIT;
 pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};
+pub use request::HookRequest;
 pub use start::{HookServer, Options, start};

@@ -4,16 +4,22 @@
 //! small package could exhaust the memory of the package tool. The archive is read once, as a stream.
 
 mod files;
+mod header;
+mod pax;
+mod reader;
 
 use std::{
-    io::{self, Read},
+    io::{self, Read, Take},
     path::{Component, Path},
 };
 
 use flate2::read::MultiGzDecoder;
-use tar::EntryType;
 
-pub(crate) use self::files::read_files;
+use self::reader::MAX_HEADER;
+pub(crate) use self::{
+    files::read_files,
+    reader::{EntryKind, TarReader},
+};
 
 /// Unpacked size of all files, including those of subcharts. Helm has the same limit for one archive.
 const MAX_UNPACKED: u64 = 100 << 20;
@@ -24,7 +30,6 @@ const MAX_DEPTH: u32 = 8;
 const MAX_RATIO: u64 = 200;
 /// The ratio is only checked above this unpacked size.
 const RATIO_THRESHOLD: u64 = 8 << 20;
-const MAX_HEADER: u64 = 64 << 10;
 
 /// An archive is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +56,14 @@ pub(crate) enum ArchiveError {
     ExtendedSizeOrLink,
     #[error("it contains a sparse file")]
     Sparse,
+    #[error("it contains {0}, which programs read differently")]
+    Ambiguous(&'static str),
+    #[error("it contains a header with a wrong checksum")]
+    Checksum,
+    #[error("it contains an extended header that cannot be read")]
+    InvalidRecord,
+    #[error("it ends after a header that describes another entry")]
+    MissingEntry,
     #[error("it contains a name that is not UTF-8")]
     NameNotUtf8,
     #[error("the name {0:?} is outside the archive")]
@@ -59,19 +72,24 @@ pub(crate) enum ArchiveError {
 
 /// Validates an archive of `packed` bytes.
 pub(crate) fn validate(archive: impl Read, packed: u64) -> Result<(), ArchiveError> {
-    let mut totals = Totals { bytes: 0, files: 0, packed };
+    let mut totals = Totals::new(packed);
     walk(Box::new(archive), &mut totals, 0)?;
     if totals.files == 0 { Err(ArchiveError::Empty) } else { Ok(()) }
 }
 
 /// What was read so far, including subcharts.
-struct Totals {
+pub(crate) struct Totals {
     bytes: u64,
     files: u64,
     packed: u64,
 }
 
 impl Totals {
+    /// Returns the totals of an archive of `packed` bytes before it is read.
+    pub(crate) fn new(packed: u64) -> Self {
+        Self { bytes: 0, files: 0, packed }
+    }
+
     fn add_bytes(&mut self, bytes: u64) -> Result<(), ArchiveError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_UNPACKED {
@@ -93,68 +111,24 @@ fn walk(packed: Box<dyn Read + '_>, totals: &mut Totals, depth: u32) -> Result<(
     if depth > MAX_DEPTH {
         return Err(ArchiveError::TooDeep);
     }
-    // Helm also reads several concatenated gzip streams as one.
-    let unpacked = MultiGzDecoder::new(packed);
-    // Limits headers and padding, too: they take time, even if they do not take memory.
-    let mut archive = tar::Archive::new(unpacked.take(2 * MAX_UNPACKED));
-    let mut long_name = None;
-    for entry in archive.entries()?.raw(true) {
-        let mut entry = entry?;
-        totals.add_file()?;
-        match entry.header().entry_type() {
-            EntryType::Regular | EntryType::Directory => {
-                let name = match long_name.take() {
-                    Some(name) => name,
-                    None => entry.path_bytes().into_owned(),
-                };
-                let name = validated_name(&name)?;
-                totals.add_bytes(entry.size())?;
-                if is_packaged_subchart(&name) {
-                    walk(Box::new(entry), totals, depth + 1)?;
-                }
+    let mut archive = unpacked(packed);
+    while let Some(entry) = archive.next_entry(totals)? {
+        match entry.kind {
+            EntryKind::File if is_packaged_subchart(&entry.name) => {
+                walk(Box::new(&mut archive), totals, depth + 1)?;
             }
-            EntryType::GNULongName => long_name = Some(read_header(&mut entry)?),
-            EntryType::XHeader => {
-                if let Some(name) = pax_name(&read_header(&mut entry)?)? {
-                    long_name = Some(name);
-                }
-            }
-            EntryType::XGlobalHeader => {
-                read_header(&mut entry)?;
-            }
-            EntryType::Symlink | EntryType::Link | EntryType::GNULongLink => {
-                return Err(ArchiveError::Link);
-            }
-            _ => return Err(ArchiveError::UnsupportedEntry),
+            EntryKind::File | EntryKind::Directory => {}
+            EntryKind::SymbolicLink | EntryKind::HardLink => return Err(ArchiveError::Link),
         }
     }
     Ok(())
 }
 
-/// Reads the content of an extension header, which describes the next entry.
-fn read_header(entry: &mut impl Read) -> Result<Vec<u8>, ArchiveError> {
-    let mut content = Vec::new();
-    entry.take(MAX_HEADER + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_HEADER {
-        return Err(ArchiveError::LongHeader);
-    }
-    Ok(content)
-}
-
-/// Returns the name in a PAX header. Sizes, links and sparse files are rejected, because other readers could interpret the
-/// archive differently.
-fn pax_name(content: &[u8]) -> Result<Option<Vec<u8>>, ArchiveError> {
-    let mut name = None;
-    for record in tar::PaxExtensions::new(content) {
-        let record = record?;
-        match record.key_bytes() {
-            b"path" => name = Some(record.value_bytes().to_vec()),
-            b"size" | b"linkpath" => return Err(ArchiveError::ExtendedSizeOrLink),
-            key if key.starts_with(b"GNU.sparse") => return Err(ArchiveError::Sparse),
-            _ => {}
-        }
-    }
-    Ok(name)
+/// Returns a reader of a compressed archive.
+pub(crate) fn unpacked<R: Read>(packed: R) -> TarReader<Take<MultiGzDecoder<R>>> {
+    // Helm also reads several concatenated gzip streams as one. Headers and padding are limited, too: they take time, even if
+    // they do not take memory.
+    TarReader::new(MultiGzDecoder::new(packed).take(2 * MAX_UNPACKED))
 }
 
 fn validated_name(name: &[u8]) -> Result<String, ArchiveError> {
@@ -180,6 +154,8 @@ fn is_packaged_subchart(name: &str) -> bool {
     in_charts && path.extension().is_some_and(|extension| extension == "tgz")
 }
 
+#[cfg(test)]
+mod differential;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod tcp;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use chandler_core::failure::root_cause;
+use chandler_core::{failure::root_cause, url_login::WithoutLogin};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     Method, StatusCode, Url,
@@ -261,7 +261,10 @@ impl HttpResponse {
 fn redirect(response: &HttpResponse) -> Result<Option<Url>, SourceError> {
     let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let Some(target) = response.header(LOCATION).filter(|_| is_redirect) else { return Ok(None) };
-    let next = response.url.join(target).map_err(|_| SourceError::InvalidUrl { url: target.to_owned() })?;
+    let next = response
+        .url
+        .join(target)
+        .map_err(|_| SourceError::InvalidUrl { url: WithoutLogin(target).to_string() })?;
     Ok(Some(next))
 }
 
@@ -286,11 +289,7 @@ fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {
 
 /// Returns the URL without user name and password.
 pub(crate) fn redacted(url: &Url) -> String {
-    let mut url = url.clone();
-    // These only fail for URLs that cannot contain credentials.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.to_string()
+    WithoutLogin(url.as_str()).to_string()
 }
 
 fn hint(status: StatusCode) -> &'static str {

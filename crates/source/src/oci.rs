@@ -11,7 +11,10 @@ mod signatures;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
+use chandler_core::{
+    digest::Digest, package_format::PackageFormat, release::PackageReference, url_login::WithoutLogin,
+    version,
+};
 use reqwest::{
     Url,
     header::{ACCEPT, HeaderMap, HeaderValue},
@@ -244,7 +247,7 @@ fn from_tag(tag: &str) -> String {
 
 /// Returns the URL of a repository in the registry, such as `https://registry.example/v2/charts/hello/`.
 fn repository_url(reference: &PackageReference) -> Result<Url, SourceError> {
-    let invalid = || SourceError::InvalidUrl { url: reference.repository.clone() };
+    let invalid = || SourceError::InvalidUrl { url: WithoutLogin(&reference.repository).to_string() };
     let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(invalid)?.trim_end_matches('/');
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = format!("{path}/{}", reference.name);

@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
+use chandler_core::{
+    digest::Digest, package_format::PackageFormat, release::PackageReference, url_login::WithoutLogin,
+    version,
+};
 use reqwest::{
     StatusCode, Url,
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
@@ -18,7 +21,7 @@ use tokio::sync::watch;
 use crate::{
     Access, ResolvedPackage, SourceError, Store,
     access_digest::AccessDigest,
-    http::{HttpClient, HttpRequest, HttpResponse, redacted},
+    http::{HttpClient, HttpRequest, HttpResponse},
     index::{ArchiveEntry, Index, IndexError},
     index_changes::IndexChanges,
     packages::{Location, PublishedVersion},
@@ -303,8 +306,7 @@ fn published_digest(entry: &ArchiveEntry) -> Result<Option<Digest>, IndexError> 
 }
 
 fn invalid_url(text: &str) -> SourceError {
-    let url = Url::parse(text).map_or_else(|_| text.to_owned(), |url| redacted(&url));
-    SourceError::InvalidUrl { url }
+    SourceError::InvalidUrl { url: WithoutLogin(text).to_string() }
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@ use chandler_core::{
     failure::Failure,
     parameters::{Parameters, from_package_yaml},
 };
-use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-use crate::{SourceError, StoredPackage};
+use crate::{
+    SourceError, StoredPackage,
+    archive::{self, ArchiveError, EntryKind, Totals},
+};
 
 const SCHEMA: &str = "values.schema.json";
 const DEFAULTS: &str = "values.yaml";
@@ -25,6 +27,8 @@ const MAX_FILE_BYTES: u64 = 2 << 20;
 pub(crate) enum ValuesError {
     #[error("it cannot be read ({0})")]
     Unreadable(#[from] std::io::Error),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     #[error("{SCHEMA}: {0}")]
     Schema(serde_json::Error),
     #[error("{DEFAULTS} is not UTF-8 text")]
@@ -54,26 +58,29 @@ impl StoredPackage {
         let path = self.path().to_owned();
         let read = move || {
             let file = File::open(path).map_err(|error| SourceError::Store(error.to_string()))?;
-            values(BufReader::new(file)).map_err(|error| SourceError::InvalidValues(error.to_string()))
+            let size = file.metadata().map_err(|error| SourceError::Store(error.to_string()))?.len();
+            values(BufReader::new(file), size).map_err(|error| SourceError::InvalidValues(error.to_string()))
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| SourceError::Store(error.to_string()))?
     }
 }
 
-fn values(archive: impl Read) -> Result<PackageValues, ValuesError> {
+/// Reads the values in an archive of `packed` bytes.
+fn values(archive: impl Read, packed: u64) -> Result<PackageValues, ValuesError> {
     let mut values = PackageValues::default();
-    let mut archive = tar::Archive::new(MultiGzDecoder::new(archive));
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let name = entry.path()?.into_owned();
-        match top_level(&name) {
+    let (mut archive, mut totals) = (archive::unpacked(archive), Totals::new(packed));
+    while let Some(entry) = archive.next_entry(&mut totals)? {
+        if entry.kind != EntryKind::File {
+            continue;
+        }
+        match top_level(Path::new(&entry.name)) {
             Some(SCHEMA) => {
-                let text = read_file(&mut entry, SCHEMA)?;
+                let text = read_file(&mut archive, SCHEMA)?;
                 let schema = serde_json::from_slice(&text).map_err(ValuesError::Schema)?;
                 values.schema = Some(schema);
             }
             Some(DEFAULTS) => {
-                let text = read_file(&mut entry, DEFAULTS)?;
+                let text = read_file(&mut archive, DEFAULTS)?;
                 let text = String::from_utf8(text).map_err(|_| ValuesError::NotUtf8)?;
                 values.defaults = from_package_yaml(DEFAULTS, &text).map_err(ValuesError::Defaults)?;
             }

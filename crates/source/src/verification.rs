@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference};
+use chandler_core::{
+    digest::Digest, package_format::PackageFormat, release::PackageReference, url_login::WithoutLogin,
+};
 use reqwest::Url;
 
 use crate::{
@@ -97,14 +99,18 @@ impl Packages {
         let (scheme, base_url) = if is_artifact {
             ("oci", artifact_url(url)?)
         } else {
-            ("https", Url::parse(url).map_err(|_| SourceError::InvalidUrl { url: url.to_owned() })?)
+            (
+                "https",
+                Url::parse(url)
+                    .map_err(|_| SourceError::InvalidUrl { url: WithoutLogin(url).to_string() })?,
+            )
         };
         let Requirement::SignedBy(required) = self.verification.policy()?.requirement(scheme, &base_url)
         else {
             return Ok(());
         };
         if !is_artifact {
-            return Err(SourceError::Unverifiable { package: url.to_owned() });
+            return Err(SourceError::Unverifiable { package: WithoutLogin(url).to_string() });
         }
         let mut verified = signers.unwrap_or_default().split(' ');
         if verified.any(|digest| digest == required.digest().as_str()) {

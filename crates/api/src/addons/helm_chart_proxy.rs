@@ -50,7 +50,7 @@ pub struct HelmChartProxySpec {
     pub chart_name: String,
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
     #[serde(rename = "repoURL")]
-    #[x_kube(validation = rules::absolute_url())]
+    #[x_kube(validation = rules::absolute_url(), validation = rules::no_login())]
     pub repo_url: String,
     /// Name of the release. If unset, a name is generated.
     #[serde(default, skip_serializing_if = "String::is_empty")]

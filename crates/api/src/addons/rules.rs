@@ -17,6 +17,14 @@ pub(crate) fn absolute_url() -> Rule {
     .message("must begin with https:// or oci:// and name a host, for example https://charts.example.com")
 }
 
+/// A user name or password is refused where it is new. Objects that already have one keep working, because the API server
+/// accepts an old value that does not change.
+pub(crate) fn no_login() -> Rule {
+    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')").message(
+        "must not contain a user name or password: write them to a Secret, and refer to it in credentials",
+    )
+}
+
 pub(crate) fn go_duration() -> Rule {
     Rule::new("self.matches('^[+]?(0|([0-9.]+([nuµμm]?s|m|h))+)$')")
         .message("must be a duration such as 90s, 10m or 1h30m")

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{KeyReference, SecretName, SourceRef, rules};
 use crate::addons::{
     Timeout,
-    rules::{absolute_url, go_duration},
+    rules::{absolute_url, go_duration, no_login},
 };
 
 /// A Helm repository, a registry or a folder of charts in a Source that offers packages.
@@ -56,7 +56,7 @@ pub struct ExtensionCatalogSpec {
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 2048))]
-    #[x_kube(validation = absolute_url())]
+    #[x_kube(validation = absolute_url(), validation = no_login())]
     pub url: String,
     /// The folder of a Source whose charts the catalog offers. Credentials, certificate authority and signatures are those of
     /// the Source.

@@ -68,7 +68,7 @@ pub struct ExtensionSpec {
     /// URL of the documentation.
     #[serde(default, rename = "documentationURL", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
-    #[x_kube(validation = rules::https_url())]
+    #[x_kube(validation = rules::https_url(), validation = rules::no_login())]
     pub documentation_url: Option<String>,
     /// Categories, for example `networking`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,7 +123,7 @@ pub struct Maintainer {
 pub struct FollowKubernetes {
     /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = absolute_url())]
+    #[x_kube(validation = absolute_url(), validation = rules::no_login_outside_of_catalogs())]
     #[schemars(length(max = 2048))]
     pub repository: Option<String>,
     /// The ExtensionCatalog whose repository and credentials are used.

@@ -61,6 +61,7 @@ pub struct ExtensionInstanceSpec {
     pub extension: Option<ExtensionReference>,
     /// A package without an Extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::package_without_login())]
     pub source: Option<PackageSource>,
     /// The range of acceptable versions. If unset, any version.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,8 +36,22 @@ pub(super) fn https_url() -> Rule {
 }
 
 pub(super) fn no_login() -> Rule {
-    Rule::new("!self.matches('^[a-z]+://[^/]*@')")
+    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')")
         .message("must not contain a user name or password: write them to the Secret of spec.credentials")
+}
+
+const LOGIN_IN_REPOSITORY: &str = "must not contain a user name or password: write them to a Secret, and refer to a \
+                                   catalog whose credentials name it";
+
+pub(super) fn no_login_outside_of_catalogs() -> Rule {
+    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')").message(LOGIN_IN_REPOSITORY)
+}
+
+/// For packages that users write. AddonReleases have no such rule: they are made of objects that may be older than the rule.
+pub(super) fn package_without_login() -> Rule {
+    Rule::new("!has(self.repository) || !self.repository.matches('^[A-Za-z]+://[^/]*@')")
+        .message(LOGIN_IN_REPOSITORY)
+        .field_path(".repository")
 }
 
 pub(super) fn git_url() -> Rule {
@@ -53,7 +67,7 @@ pub(super) fn git_url() -> Rule {
 
 /// Allows only the user of an ssh URL.
 pub(super) fn git_login() -> Rule {
-    Rule::new("!self.matches('^https://[^/]*@') && !self.matches('^ssh://[^/]*:[^/]*@')")
+    Rule::new("self.startsWith('ssh://') ? !self.matches('^ssh://[^/]*:[^/]*@') : !self.matches('^[A-Za-z]+://[^/]*@')")
         .message("must not contain a user name or password: write them to the Secret of spec.credentials")
 }
 

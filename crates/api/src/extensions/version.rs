@@ -28,6 +28,7 @@ pub struct ExtensionVersion {
     #[x_kube(validation = rules::range())]
     pub platform: Option<String>,
     /// The package.
+    #[x_kube(validation = rules::package_without_login())]
     pub source: PackageSource,
     /// Schema and defaults of the parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,7 @@ use chandler_core::{
     failure::{Category, Failure},
     package_format::PackageFormat,
     release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values, check_same_tool},
+    url_login::without_logins,
 };
 use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
@@ -120,6 +121,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         known: Option<&PackageRecord>,
     ) -> Result<PackageRecord, Failure> {
         let reference = desired.package.to_string();
+        let known = known.map(without_login);
+        let known = known.as_ref();
         if let Some(known) =
             known.filter(|known| known.reference == reference && desired.package.version.is_some())
         {
@@ -279,6 +282,11 @@ impl<R: ReleaseKind> ReleaseContext<R> {
 /// Returns the format of a resolved package.
 pub fn package_format(package: &PackageRecord) -> PackageFormat {
     PackageFormat::stored(package.format.as_deref())
+}
+
+/// Returns a record without the login that older managers have kept in its reference.
+fn without_login(record: &PackageRecord) -> PackageRecord {
+    PackageRecord { reference: without_logins(&record.reference).into_owned(), ..record.clone() }
 }
 
 fn changed(desired: &Desired, was: &str, is: &str) -> String {

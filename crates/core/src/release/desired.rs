@@ -11,6 +11,7 @@ use crate::{
     failure::Failure,
     identity::{ClusterKey, ReleaseId},
     policy::ReleasePolicy,
+    url_login::WithoutLogin,
 };
 
 /// The desired state of a release.
@@ -78,10 +79,10 @@ pub enum Values {
 /// The key of a values Secret.
 pub const VALUES_KEY: &str = "values.yaml";
 
-/// A reference to a package by name and version.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A reference to a package by name and version. It is shown without the login of its repository.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PackageReference {
-    /// `https://…` or `oci://…`.
+    /// `https://…` or `oci://…`. Old objects may have a login in it.
     pub repository: String,
     pub name: String,
     /// A version or a range. `None` means the newest version.
@@ -91,7 +92,14 @@ pub struct PackageReference {
 impl fmt::Display for PackageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let version = self.version.as_deref().unwrap_or("latest");
-        write!(f, "{}/{}:{version}", self.repository.trim_end_matches('/'), self.name)
+        let repository = WithoutLogin(self.repository.trim_end_matches('/'));
+        write!(f, "{repository}/{}:{version}", self.name)
+    }
+}
+
+impl fmt::Debug for PackageReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackageReference({self})")
     }
 }
 

@@ -120,7 +120,8 @@ impl FromStr for Range {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        let error = |problem: RangeProblem| RangeError { text: text.to_owned(), problem };
+        let shown = || text.chars().take(MAX_LENGTH).collect();
+        let error = |problem: RangeProblem| RangeError { text: shown(), problem };
         if text.len() > MAX_LENGTH {
             return Err(error(RangeProblem::TooLong));
         }

@@ -5,6 +5,7 @@ mod defaults;
 mod extensions;
 mod fleet;
 mod grants;
+mod logins;
 mod objects;
 mod parameters;
 mod policies;

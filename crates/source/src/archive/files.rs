@@ -4,10 +4,8 @@ use std::{collections::BTreeMap, io::Read};
 
 use bytes::Bytes;
 use chandler_core::source::Ignore;
-use flate2::read::MultiGzDecoder;
-use tar::EntryType;
 
-use super::{ArchiveError, MAX_UNPACKED, Totals, pax_name, read_header, validated_name};
+use super::{ArchiveError, EntryKind, Totals, reader::Entry, unpacked};
 use crate::limits::{TreeBudget, TreeLimitExceeded, TreeLimits};
 
 /// The files of an archive cannot be read.
@@ -41,49 +39,20 @@ pub(crate) fn read_files(
     limits: TreeLimits,
     ignore: &Ignore,
 ) -> Result<ArchivedFiles, FilesError> {
-    let mut reader = FilesReader {
-        totals: Totals { bytes: 0, files: 0, packed },
-        budget: TreeBudget::new(limits),
-        ignore,
-        found: ArchivedFiles::default(),
-    };
-    // Limits headers and padding, too: they take time, even if they do not take memory.
-    let unpacked = MultiGzDecoder::new(archive).take(2 * MAX_UNPACKED);
-    let mut archive = tar::Archive::new(unpacked);
-    let mut long_name = None;
-    for entry in archive.entries()?.raw(true) {
-        let mut entry = entry?;
-        reader.totals.add_file()?;
-        let kind = entry.header().entry_type();
-        match kind {
-            EntryType::Regular | EntryType::Directory | EntryType::Symlink => {
-                let name = match long_name.take() {
-                    Some(name) => name,
-                    None => entry.path_bytes().into_owned(),
-                };
-                let (name, size) = (validated_name(&name)?, entry.size());
-                reader.entry(kind, &name, size, &mut entry)?;
-            }
-            EntryType::GNULongName => long_name = Some(read_header(&mut entry)?),
-            EntryType::XHeader => {
-                if let Some(name) = pax_name(&read_header(&mut entry)?)? {
-                    long_name = Some(name);
-                }
-            }
-            EntryType::XGlobalHeader | EntryType::GNULongLink => {
-                read_header(&mut entry)?;
-            }
-            // The content of a hard link is in another entry, which may be left out.
-            EntryType::Link => return Err(ArchiveError::Link.into()),
-            _ => return Err(ArchiveError::UnsupportedEntry.into()),
+    let mut totals = Totals::new(packed);
+    let mut reader = FilesReader { budget: TreeBudget::new(limits), ignore, found: ArchivedFiles::default() };
+    let mut archive = unpacked(archive);
+    while let Some(entry) = archive.next_entry(&mut totals)? {
+        // The content of a hard link is in another entry, which may be left out.
+        if entry.kind == EntryKind::HardLink {
+            return Err(ArchiveError::Link.into());
         }
+        reader.entry(&entry, &mut archive)?;
     }
     Ok(reader.found)
 }
 
 struct FilesReader<'a> {
-    /// Everything that was read, including what is left out.
-    totals: Totals,
     /// Everything that is not left out.
     budget: TreeBudget,
     ignore: &'a Ignore,
@@ -91,14 +60,8 @@ struct FilesReader<'a> {
 }
 
 impl FilesReader<'_> {
-    fn entry(
-        &mut self,
-        kind: EntryType,
-        name: &str,
-        size: u64,
-        content: &mut impl Read,
-    ) -> Result<(), FilesError> {
-        self.totals.add_bytes(size)?;
+    fn entry(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), FilesError> {
+        let Entry { kind, name, size } = entry;
         let parts: Vec<_> = name.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let path = parts.join("/");
         if path.is_empty() || self.is_ignored(&parts) {
@@ -107,10 +70,10 @@ impl FilesReader<'_> {
         self.budget.add_entry()?;
         self.budget.check_depth(&path, parts.len() - 1)?;
         match kind {
-            EntryType::Symlink => self.found.links.push(path),
+            EntryKind::SymbolicLink => self.found.links.push(path),
             // Old archives mark folders only by a slash at the end of the name.
-            EntryType::Regular if !name.ends_with('/') => {
-                self.budget.add_bytes(&path, size)?;
+            EntryKind::File if !name.ends_with('/') => {
+                self.budget.add_bytes(&path, *size)?;
                 let mut data = Vec::new();
                 content.read_to_end(&mut data)?;
                 if self.found.files.insert(path.clone(), data.into()).is_some() {
@@ -130,6 +93,8 @@ impl FilesReader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tar::EntryType;
+
     use super::*;
     use crate::archive::testing::{gzip, pack};
 

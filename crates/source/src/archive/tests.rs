@@ -1,5 +1,5 @@
-use EntryType::{Block, Char, Directory, Fifo, GNULongName, GNUSparse, Link, Regular, Symlink, XHeader};
 use proptest::prelude::*;
+use tar::EntryType::{Block, Char, Directory, Fifo, GNULongName, GNUSparse, Link, Regular, Symlink, XHeader};
 
 use super::{
     testing::{chart, gzip, pack},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use chandler_core::{catalog::Selection, digest::Digest};
+use chandler_core::{catalog::Selection, digest::Digest, url_login::WithoutLogin};
 use reqwest::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
@@ -107,7 +107,7 @@ pub(super) fn metadata(
 
 /// Returns the URL without credentials, because the file is not secret.
 fn source(url: &str) -> String {
-    Url::parse(url).map_or_else(|_| url.to_owned(), |url| redacted(&url))
+    Url::parse(url).map_or_else(|_| WithoutLogin(url).to_string(), |url| redacted(&url))
 }
 
 fn to_map(headers: &HeaderMap) -> BTreeMap<String, String> {

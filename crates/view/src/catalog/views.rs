@@ -3,7 +3,9 @@
 use chandler_api::extensions::{Extension, ExtensionCatalog};
 use chandler_core::{
     catalog::{Entry, location},
-    conditions, version,
+    conditions,
+    url_login::WithoutLogin,
+    version,
 };
 use chandler_source::{Chart, ChartSummary};
 use chandler_tool::generated::tool::PackageInfo;
@@ -44,7 +46,7 @@ impl CatalogView {
             message: text(|ready| &ready.message).unwrap_or_default(),
             packages: status.packages,
             read_at: status.read_at.map(|time| time.0.to_string()),
-            url: location(&catalog.spec).into_owned(),
+            url: WithoutLogin(&location(&catalog.spec)).to_string(),
             revision: status.revision,
         }
     }

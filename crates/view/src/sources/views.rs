@@ -3,7 +3,7 @@
 use chandler_api::extensions::{
     RevisionCount, Source, SourceRef, SourceRevision, SourceRevisionRecord, SyncObject,
 };
-use chandler_core::{conditions, extension::namespace_of, source::Origin};
+use chandler_core::{conditions, extension::namespace_of, source::Origin, url_login::WithoutLogin};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
@@ -62,7 +62,7 @@ impl SourceView {
         Self {
             namespace: source.namespace().unwrap_or_default(),
             name: source.name_any(),
-            url: Origin::of(spec).map(Origin::url).unwrap_or_default(),
+            url: WithoutLogin(&Origin::of(spec).map(Origin::url).unwrap_or_default()).to_string(),
             pinned: reference.as_ref().is_ok_and(SourceReference::is_pinned),
             reference: reference.map_or_else(|failure| failure.message, |reference| reference.to_string()),
             interval: spec.interval.0.clone(),

@@ -1,3 +1,5 @@
+use proptest::{collection::vec, prelude::*, sample::select};
+
 use super::*;
 
 /// Ranges and the versions in them according to Helm's own library. The tests of the Helm driver check the same file
@@ -71,5 +73,63 @@ fn published_versions_may_omit_components() {
         [("v1.34", Some("1.34.0")), ("2.0.0-rc.1+5", Some("2.0.0-rc.1+5")), ("1.x", None), ("nightly", None)];
     for (text, expected) in rows {
         assert_eq!(parse_version(text).map(|version| version.to_string()).as_deref(), expected, "{text}");
+    }
+}
+
+/// A range, valid or not, of the parts of which ranges consist.
+fn range_text() -> impl Strategy<Value = String> {
+    let parts = [
+        "1",
+        "1.2",
+        "1.2.3",
+        "1.2.3-rc.1",
+        "v1",
+        "x",
+        "*",
+        "0",
+        "01",
+        "18446744073709551616",
+        "<",
+        ">=",
+        "!=",
+        "~",
+        "^",
+        "=",
+        " ",
+        ",",
+        "||",
+        " - ",
+        "-",
+        "+b",
+        ".",
+        "é",
+    ];
+    vec(select(parts.to_vec()), 0..12).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #[test]
+    fn parsing_any_text_ends_with_a_short_message(text in prop_oneof![".{0,2000}", range_text()]) {
+        if let Err(error) = text.parse::<Range>() {
+            prop_assert!(error.to_string().chars().count() < 2 * MAX_LENGTH);
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_shown_and_parsed_again_contains_the_same(
+        text in range_text(), numbers in vec((0..3_u64, 0..3_u64, 0..3_u64), 10),
+    ) {
+        let Ok(range) = text.parse::<Range>() else { return Ok(()) };
+        let again: Range = range.to_string().parse().unwrap();
+        for (major, minor, patch) in numbers {
+            let version = Version::new(major, minor, patch);
+            prop_assert_eq!(range.contains(&version), again.contains(&version), "{} {}", text, version);
+        }
+    }
+
+    #[test]
+    fn exactly_one_version_is_in_an_exact_range(a in (0..5_u64, 0..5_u64, 0..5_u64), b in (0..5_u64, 0..5_u64, 0..5_u64)) {
+        let (a, b) = (Version::new(a.0, a.1, a.2), Version::new(b.0, b.1, b.2));
+        prop_assert_eq!(Range::exactly(&a).contains(&b), a == b);
     }
 }

@@ -6,6 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{
+    logins,
     objects::{CHART, RELEASE, object},
     server::{Server, object_or_message},
 };
@@ -81,7 +82,9 @@ async fn objects_that_violate_a_newer_rule_can_be_updated_and_deleted() {
         object["metadata"]["finalizers"] = json!(["addons.example/keep"]);
         objects.push(server.create(&object).await.unwrap());
     }
+    let with_logins = logins::create_old(&server).await;
     server.install(&crds()).await;
+    logins::assert_kept(&server, &with_logins).await;
     for object in &objects {
         let kind = object["kind"].as_str().unwrap();
         server

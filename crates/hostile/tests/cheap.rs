@@ -1,0 +1,41 @@
+//! The hostile inputs that cost little are refused, each within a second and little memory. `cargo xtask hostile` runs all.
+#![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
+
+use std::{collections::BTreeSet, process::Command};
+
+use chandler_hostile::{INPUTS, Needs};
+
+#[test]
+fn cheap_inputs_are_refused() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_chandler-hostile")).args(["--cheap", "--reasons"]).output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    let cheap = INPUTS.iter().filter(|input| input.needs == Needs::Nothing).count();
+    assert_eq!(printed.lines().count(), cheap, "{printed}");
+}
+
+#[test]
+fn inputs_have_names_of_their_own_and_cover_every_kind() {
+    assert!(INPUTS.len() >= 40);
+    let ids: BTreeSet<_> = INPUTS.iter().map(chandler_hostile::Input::id).collect();
+    assert_eq!(ids.len(), INPUTS.len());
+    let kinds: BTreeSet<_> = INPUTS.iter().map(|input| input.kind).collect();
+    let expected = [
+        "archive",
+        "chart",
+        "expression",
+        "graph",
+        "hook",
+        "index",
+        "kubeconfig",
+        "manifest",
+        "range",
+        "redirect",
+        "schema",
+        "signature",
+        "template",
+        "values",
+    ];
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), expected);
+}
