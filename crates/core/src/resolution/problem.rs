@@ -33,6 +33,8 @@ pub(super) struct Extension<'a> {
     pub name: &'a str,
     pub requests: Vec<&'a VersionRequest>,
     pub running: Option<CandidateIndex>,
+    /// Whether it has other versions, which cannot be read.
+    pub is_unread: bool,
     /// All versions, oldest first. The first one has index 1.
     versions: Vec<Evaluated<'a>>,
     /// The versions that can be chosen, best first.
@@ -115,7 +117,8 @@ impl<'a> Extension<'a> {
         let versions: Vec<_> = candidates.into_iter().enumerate().map(evaluate).collect();
         let blocks = published.is_none_or(|known| known.upgrade.block);
         let preferred = preferred(&versions, running, input.from, blocks);
-        Self { name, requests, running: running.map(candidate_index), versions, preferred }
+        let is_unread = published.is_some_and(|known| known.is_unread);
+        Self { name, requests, running: running.map(candidate_index), is_unread, versions, preferred }
     }
 
     pub fn candidate(&self, index: CandidateIndex) -> Option<&Candidate> {
