@@ -551,7 +551,7 @@ mod tests {
     }
     /// The steps of the moves of an extension whose versions are for one minor version each.
     fn moves(plans: &[(Version, UpgradePlan)]) -> Vec<(String, String)> {
-        let text = |step: &resolution::Step| match &step.outcome {
+        let text = |step: &crate::resolution::Step| match &step.outcome {
             UpgradeOutcome::Moves { to, .. } => to.text.clone(),
             other => format!("{other:?}"),
         };
