@@ -71,10 +71,12 @@ impl BoundedResolver {
 
 fn solve(input: ProblemInput<'_>, budget: &Budget) -> Result<Solution, Conflict> {
     let problem = Problem::new(input);
-    budget.start();
+    if input.requests.is_empty() {
+        // No steps are needed for that.
+        return Ok(solution::solution(&problem, &BTreeMap::new(), &[], input.cluster));
+    }
     let mut search = Search::new(&problem, budget);
-    // No steps are needed for no requests.
-    let found = if input.requests.is_empty() { Ok((BTreeMap::new(), Vec::new())) } else { search.run() };
+    let found = budget.start().map_err(NoVersions::Unknown).and_then(|()| search.run());
     match found {
         Ok((chosen, order)) => Ok(solution::solution(&problem, &chosen, &order, input.cluster)),
         Err(NoVersions::Proven(proof)) => Err(Conflict::new(&search, &proof)),
@@ -86,10 +88,12 @@ fn solve(input: ProblemInput<'_>, budget: &Budget) -> Result<Solution, Conflict>
 fn complex<'a>(input: ProblemInput<'a>, budget: &Budget) -> BTreeSet<&'a str> {
     let extensions: BTreeSet<_> = input.requests.iter().map(|request| request.extension.as_str()).collect();
     let is_complex = |extension: &&str| {
-        let requests: Vec<_> =
-            input.requests.iter().filter(|request| request.extension == **extension).cloned().collect();
+        if budget.start_alone().is_err() {
+            return true;
+        }
+        let is_requested = |request: &&VersionRequest| request.extension == **extension;
+        let requests: Vec<_> = input.requests.iter().filter(is_requested).cloned().collect();
         let problem = Problem::new(ProblemInput { requests: &requests, ..input });
-        budget.start_alone();
         matches!(Search::new(&problem, budget).run(), Err(NoVersions::Unknown(_)))
     };
     let alone: BTreeSet<_> = extensions.into_iter().filter(is_complex).collect();

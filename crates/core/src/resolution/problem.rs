@@ -12,6 +12,7 @@ use semver::Version;
 
 use super::{
     Range,
+    budget::count,
     candidate_set::{CandidateIndex, CandidateSet},
     rejection::{Constraints, Rejection, rejection},
     universe::{Candidate, Cluster, Published, Universe, VersionName, VersionRequest},
@@ -60,7 +61,8 @@ impl<'a> Problem<'a> {
     pub fn new(input: ProblemInput<'a>) -> Self {
         let names = reachable(input);
         let ids = names.iter().enumerate().map(|(id, name)| (*name, id)).collect();
-        let extensions = names.into_iter().map(|name| Extension::new(name, input)).collect();
+        let extensions: Vec<_> = names.into_iter().map(|name| Extension::new(name, input)).collect();
+        count(extensions.iter().map(Extension::cost).sum());
         Self { extensions, ids }
     }
 
@@ -145,6 +147,11 @@ impl<'a> Extension<'a> {
     /// Returns whether the running version is in a set and can be kept.
     pub fn can_keep(&self, among: &CandidateSet) -> bool {
         self.running.is_some_and(|running| among.contains(&running) && self.rejection(running).is_none())
+    }
+
+    /// Returns how many steps it is to compare all versions.
+    pub fn cost(&self) -> usize {
+        1 + self.versions.len() / 4
     }
 
     /// Returns the versions in a range.

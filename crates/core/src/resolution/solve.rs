@@ -12,7 +12,7 @@ use pubgrub::{
 };
 
 use super::{
-    budget::{Budget, Exhausted},
+    budget::{Budget, Exhausted, count},
     candidate_set::{CandidateIndex, CandidateSet},
     order::{Chosen, order},
     problem::{ABSENT, Id, Problem},
@@ -180,7 +180,9 @@ impl<'p, 'a> Search<'p, 'a> {
         let mut dependencies: BTreeMap<Id, CandidateSet> = BTreeMap::new();
         for needed in &candidate.dependencies {
             let Some(other) = self.problem.id(&needed.extension) else { continue };
-            let mut candidates = self.problem.extensions[other].in_range(&needed.range);
+            let other_versions = &self.problem.extensions[other];
+            count(other_versions.cost());
+            let mut candidates = other_versions.in_range(&needed.range);
             if needed.optional {
                 candidates = candidates.union(&CandidateSet::singleton(ABSENT));
             }
@@ -263,8 +265,8 @@ impl DependencyProvider for Search<'_, '_> {
         Ok(Dependencies::Available(dependencies.into_iter().collect()))
     }
 
-    /// Counts the steps of the solver.
+    /// Gives the search up after its last step.
     fn should_cancel(&self) -> Result<(), Exhausted> {
-        self.budget.take(1)
+        self.budget.check()
     }
 }
