@@ -17,7 +17,7 @@ const FILTER: &str = "its filter is include: settings, web-*; exclude: web-priva
 async fn a_chart_outside_of_the_filter_is_not_downloaded() {
     let test = SelfHosted::new("catalog-filters").await;
     let folder = testing::fresh_dir("catalog-filters-private").await.unwrap();
-    let authority = Authority::open(&folder.join("authority"), "catalog-filters").unwrap();
+    let authority = Authority::open(&folder, "catalog-filters").unwrap();
     let login = Authentication::Basic { user: "platform".to_owned(), password: "CANARY-login".to_owned() };
     let repository =
         ChartRepository::start_with_authentication(&authority, &folder.join("charts"), login).await.unwrap();
