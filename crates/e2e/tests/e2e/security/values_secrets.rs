@@ -2,10 +2,13 @@
 
 use chandler_core::naming;
 use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, wait::eventually};
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Secret},
+};
 use kube::{
-    Resource as _, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Resource as _, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -25,8 +28,7 @@ fn values(secret: &Secret) -> String {
 }
 
 async fn wait_team(test: &SelfHosted, namespace: &str, name: &str, expected: &str) {
-    let maps: kube::Api<k8s_openapi::api::core::v1::ConfigMap> =
-        kube::Api::namespaced(test.management.client.clone(), namespace);
+    let maps: Api<ConfigMap> = Api::namespaced(test.management.client.clone(), namespace);
     eventually(&format!("{name} has {expected}"), || async {
         let data = maps.get_opt(name).await.unwrap()?.data?;
         (data.get("team").map(String::as_str) == Some(expected)).then_some(())
@@ -87,12 +89,12 @@ async fn assert_that_a_former_name_is_kept(test: &SelfHosted, blue: &Tenant<'_>,
     let former = format!("{}-values", release.name_any());
     let mut secret = blue.secrets().get(&reference.name).await.unwrap();
     blue.secrets().delete(&reference.name, &DeleteParams::default()).await.unwrap();
-    secret.metadata = kube::api::ObjectMeta {
+    secret.metadata = ObjectMeta {
         name: Some(former.clone()),
         owner_references: Some(vec![release.controller_owner_ref(&()).unwrap()]),
-        ..Default::default()
+        ..ObjectMeta::default()
     };
-    blue.secrets().create(&Default::default(), &secret).await.unwrap();
+    blue.secrets().create(&PostParams::default(), &secret).await.unwrap();
     let renamed = Patch::Merge(json!({"spec": {"valuesSecret": {"name": former}}}));
     blue.releases().patch(&release.name_any(), &PatchParams::default(), &renamed).await.unwrap();
     let before = blue.secrets().get(&former).await.unwrap();
