@@ -2,7 +2,7 @@
 
 use chandler_api::FIELD_MANAGER;
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
-use kube_core::{Resource, ResourceExt as _};
+use kube_core::ResourceExt as _;
 
 use super::ReleaseKind;
 use crate::digest::Digest;
