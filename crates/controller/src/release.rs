@@ -1,5 +1,6 @@
 //! Reconciles release objects: observe, plan, act; for every kind that implements `ReleaseKind`.
 
+mod catalog_filter;
 mod catalogs;
 mod grants;
 mod inputs;

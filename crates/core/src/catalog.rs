@@ -8,6 +8,7 @@ mod namespace_access;
 mod report;
 mod search;
 mod selection;
+mod usage;
 
 pub use entries::{ANNOTATIONS, CHANNEL, DEPENDENCIES, Entry, EntryFolder, published_entries};
 pub use folder_charts::{FolderChart, folder_charts};
@@ -16,3 +17,4 @@ pub use namespace_access::{Namespace, SharedObject, may_use};
 pub use report::{PollResult, report, unverifiable};
 pub use search::{Rank, SearchQuery};
 pub use selection::Selection;
+pub use usage::Usage;

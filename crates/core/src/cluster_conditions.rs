@@ -14,7 +14,7 @@ use crate::{
     extension::ResolutionInput,
     placement::KubernetesFollower,
     release::unhealthy_object,
-    resolution::UpgradeOutcome,
+    resolution::{UpgradeOutcome, UpgradePlan},
 };
 
 /// Condition of a Cluster: all its add-ons are ready.
@@ -102,9 +102,13 @@ pub fn addons_ready(addons: &[Addon], tunnel: Option<&str>) -> NewCondition {
 
 /// Returns the condition `AddonsUpgradable`, for the announced Kubernetes version or else for the next minor version.
 /// `followers` are the add-ons that no Extension has a version for.
-pub fn addons_upgradable(input: &ResolutionInput, followers: &[KubernetesFollower]) -> NewCondition {
+/// `plan` is that of the extensions, see [`ResolutionInput::next_upgrade`].
+pub fn addons_upgradable(
+    input: &ResolutionInput,
+    plan: &UpgradePlan,
+    followers: &[KubernetesFollower],
+) -> NewCondition {
     let (from, to) = input.next_upgrade();
-    let plan = input.plan(&from, &to);
     let depends_on_kubernetes = |name: &str| {
         let published = input.universe.extensions.get(name);
         published.is_none_or(|published| published.lifecycle != Lifecycle::Independent)
@@ -114,9 +118,11 @@ pub fn addons_upgradable(input: &ResolutionInput, followers: &[KubernetesFollowe
         .iter()
         .filter(|step| step.outcome != UpgradeOutcome::Stays || depends_on_kubernetes(&step.extension));
     let blocks: Vec<_> = followers.iter().filter_map(|follower| follower.blocks(&from, &to)).collect();
-    let is_blocked = plan.blocks() || !blocks.is_empty();
+    let unread = input.unread_running();
+    let is_blocked = plan.blocks() || !blocks.is_empty() || !unread.is_empty();
     let moves = followers.iter().filter_map(|follower| follower.moves(&from, &to));
-    let reported: Vec<_> = reported.map(ToString::to_string).chain(blocks).chain(moves).collect();
+    let reported: Vec<_> =
+        reported.map(ToString::to_string).chain(blocks).chain(unread).chain(moves).collect();
     let (status, reason) = if is_blocked {
         (Status::False, ClusterReason::Blocked)
     } else {
@@ -254,7 +260,8 @@ mod tests {
                 running: BTreeMap::new(),
                 kubernetes: Kubernetes { current: Version::new(1, minor, 4), upgrade: None },
             };
-            let condition = addons_upgradable(&input, &[follower]);
+            let (from, to) = input.next_upgrade();
+            let condition = addons_upgradable(&input, &input.plan(&from, &to), &[follower]);
             (condition.status, condition.message)
         };
         let moves = "Kubernetes 1.35: cni 1.2.x moves to 1.3.x after the control plane";

@@ -5,6 +5,7 @@ mod implicit;
 mod key;
 mod kubernetes;
 mod resolve;
+mod unread;
 
 pub use demand::{Demand, InvalidRequest, PublishedExtensions, demand};
 pub use implicit::{

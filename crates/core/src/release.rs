@@ -14,6 +14,7 @@ mod rollback_request;
 mod state;
 mod test_hooks;
 mod tool;
+mod values_owner;
 mod values_secret;
 
 pub use claim::{Claimant, Collision};
@@ -38,8 +39,6 @@ pub use rollback_request::{RequestedRollback, RollbackOrigin, RollbackRequest};
 pub use state::State;
 pub use test_hooks::{PackageTest, TestNeed, TestReport, test_record};
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};
+pub use values_owner::{VALUES_SECRET_TYPE, may_write_values, values_secret_name, values_secret_name_of};
 pub(crate) use values_secret::refer_to_values;
-pub use values_secret::{
-    StoredValues, awaits_policy_values, belongs_to, must_write_values, unused_values_secret,
-    values_secret_name,
-};
+pub use values_secret::{StoredValues, awaits_policy_values, must_write_values, unused_values_secret};

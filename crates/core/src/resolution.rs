@@ -5,6 +5,7 @@
 //! versions beforehand, so the solver sees the remaining ones only. The absence of an extension is modeled as one of
 //! its versions, so that optional dependencies are ordinary dependencies.
 
+mod budget;
 mod candidate_set;
 mod conflict;
 mod definition;
@@ -19,18 +20,22 @@ mod tests;
 mod universe;
 mod upgrade;
 
+pub(crate) use conflict::unread_text;
 pub use conflict::{Cause, CauseKind, Conflict};
 pub(crate) use definition::requirement;
-pub use definition::{followed, published};
+pub use definition::{followed, published, unread};
 pub use range::{Range, RangeError, parse_kubernetes_version, parse_version};
 pub use rejection::Rejection;
 pub use solution::{Choice, ChoiceReason, Solution};
 pub use universe::{Candidate, Cluster, Published, Requirement, Universe, VersionName, VersionRequest};
 pub use upgrade::{Step, UpgradeOutcome, UpgradePlan, moment_text, plan_upgrade};
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use self::{
+    budget::{Budget, Exhausted},
     problem::{Problem, ProblemInput},
-    solve::Search,
+    solve::{NoVersions, Search},
 };
 
 /// Returns versions that satisfy all requests, or why there are none.
@@ -39,14 +44,59 @@ pub fn resolve(
     requests: &[VersionRequest],
     cluster: &Cluster,
 ) -> Result<Solution, Conflict> {
-    solve(ProblemInput { universe, requests, cluster, from: None })
+    BoundedResolver::default().resolve(universe, requests, cluster)
 }
 
-fn solve(input: ProblemInput<'_>) -> Result<Solution, Conflict> {
-    let problem = Problem::new(input);
-    let mut search = Search::new(&problem);
-    match search.run() {
-        Ok((chosen, order)) => Ok(solution::solution(&problem, &chosen, &order, input.cluster)),
-        Err(proof) => Err(Conflict::new(&search, &proof)),
+/// Resolves versions several times for one cluster, within one limit of steps.
+#[derive(Debug)]
+pub struct BoundedResolver(Budget);
+
+impl Default for BoundedResolver {
+    fn default() -> Self {
+        Self(Budget::new())
     }
+}
+
+impl BoundedResolver {
+    /// Returns versions that satisfy all requests, or why there are none.
+    pub fn resolve(
+        &self,
+        universe: &Universe,
+        requests: &[VersionRequest],
+        cluster: &Cluster,
+    ) -> Result<Solution, Conflict> {
+        solve(ProblemInput { universe, requests, cluster, from: None }, &self.0)
+    }
+}
+
+fn solve(input: ProblemInput<'_>, budget: &Budget) -> Result<Solution, Conflict> {
+    let problem = Problem::new(input);
+    if input.requests.is_empty() {
+        // No steps are needed for that.
+        return Ok(solution::solution(&problem, &BTreeMap::new(), &[], input.cluster));
+    }
+    let mut search = Search::new(&problem, budget);
+    let found = budget.start().map_err(NoVersions::Unknown).and_then(|()| search.run());
+    match found {
+        Ok((chosen, order)) => Ok(solution::solution(&problem, &chosen, &order, input.cluster)),
+        Err(NoVersions::Proven(proof)) => Err(Conflict::new(&search, &proof)),
+        Err(NoVersions::Unknown(Exhausted)) => Err(Conflict::too_complex(complex(input, budget))),
+    }
+}
+
+/// Returns the requested extensions that are too complex: those that are so alone, or else the one that was requested last.
+fn complex<'a>(input: ProblemInput<'a>, budget: &Budget) -> BTreeSet<&'a str> {
+    let extensions: BTreeSet<_> = input.requests.iter().map(|request| request.extension.as_str()).collect();
+    let is_complex = |extension: &&str| {
+        if budget.start_alone().is_err() {
+            return true;
+        }
+        let is_requested = |request: &&VersionRequest| request.extension == **extension;
+        let requests: Vec<_> = input.requests.iter().filter(is_requested).cloned().collect();
+        let problem = Problem::new(ProblemInput { requests: &requests, ..input });
+        matches!(Search::new(&problem, budget).run(), Err(NoVersions::Unknown(_)))
+    };
+    let alone: BTreeSet<_> = extensions.into_iter().filter(is_complex).collect();
+    let newest = input.requests.last().filter(|_| alone.is_empty());
+    alone.into_iter().chain(newest.map(|request| request.extension.as_str())).collect()
 }

@@ -92,8 +92,9 @@ impl Reconciler {
         } else {
             (None, None)
         };
-        let complete = self.published.is_complete();
-        // Without a complete registry and a resolution, instances are neither created nor deleted.
+        let complete =
+            self.published.is_complete_in(&[&self.key.namespace, &self.context.resolver.platform.namespace]);
+        // While sources are read for the first time, and without a resolution, instances are neither created nor deleted.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let requests: Vec<_> = listed.into_iter().chain(defaults).collect();
             problems.extend(self.apply_implicit_changes(&instances, &requests, resolved).await?);
@@ -184,7 +185,7 @@ impl Reconciler {
         let resolver = &self.context.resolver;
         let own = Some(&self.key.namespace).filter(|_| entry.scope == Scope::Namespace);
         let mut namespaces = own.into_iter().chain([&resolver.platform.namespace]);
-        namespaces.find(|namespace| self.published.is_published(namespace, &entry.name)).cloned()
+        namespaces.find(|namespace| self.published.exists(namespace, &entry.name)).cloned()
     }
 
     fn extension(&self, namespace: &str, name: &str) -> ExtensionKey {
@@ -231,6 +232,7 @@ impl Reconciler {
             provisioned: &provisioned,
             instances: &instances,
             resolution: &resolved.resolution,
+            has_unread: resolved.input.has_unread(),
             is_published: &is_published,
             is_needed: &is_needed,
             is_placed: &is_placed,
@@ -313,8 +315,12 @@ impl Reconciler {
         addons.extend(missing);
         let tunnel = self.context.tunnels.problem(&self.cluster);
         let ready = addons_ready(&addons, tunnel.as_deref());
-        let new =
-            [Some(ready), resolved.map(|resolved| addons_upgradable(&resolved.input, &self.followers()))];
+        let new = [
+            Some(ready),
+            resolved.map(|resolved| {
+                addons_upgradable(&resolved.input, &resolved.next_upgrade, &self.followers())
+            }),
+        ];
         let old = conditions_of(&self.cluster.data);
         let new: Vec<_> = new.into_iter().flatten().collect();
         let types: Vec<_> = new.iter().map(|condition| condition.type_).collect();

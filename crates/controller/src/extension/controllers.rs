@@ -14,7 +14,7 @@ use super::{
     ClusterContext, ConfigMapKey, ExtensionContext, ExtensionRegistry, Offers, Platform, Resolver, cluster,
     hooks::ExtensionHooks,
     registry::{catalog_offers::CatalogOffers, publish},
-    resolver::LastResolutions,
+    resolver::{LastResolutions, solver::Solver},
 };
 use crate::{
     StartupError, clusters,
@@ -157,6 +157,7 @@ pub fn resolver(
         platform: platform.clone(),
         router: shared.router.clone(),
         last: LastResolutions::default(),
+        solver: Solver::default(),
         metrics: shared.metrics.clone(),
     }
 }

@@ -125,6 +125,10 @@ impl ExtensionHooks {
         if let Some((step, plan)) = plans.iter().find(|(_, plan)| plan.blocks()) {
             return HookResponse::Block { message: blocked(plan, &step.to_string()) };
         }
+        let unread = resolved.input.unread_running();
+        if !unread.is_empty() {
+            return wait(unread.join("; "));
+        }
         // Cluster API calls a hook before each of the later steps.
         let moves = plans.iter().take(1).flat_map(|(_, plan)| &plan.steps);
         let moves = moves.filter_map(|step| match &step.outcome {

@@ -13,7 +13,7 @@ use std::{
 use chandler_api::extensions::{Extension, ExtensionVersion, PackageSource};
 use chandler_core::{
     extension::PublishedExtensions,
-    resolution::{Published, VersionName, parse_version},
+    resolution::{Published, VersionName, parse_version, unread},
 };
 
 use crate::locks::{Mutex, RwLock};
@@ -31,6 +31,8 @@ pub struct ExtensionRegistry(Arc<RwLock<Arc<Entries>>>);
 enum Entry {
     /// The Extension exists; its sources are still being read.
     Pending,
+    /// The Extension exists; its sources cannot be read. Its spec is known, but its versions are not.
+    Unread(Arc<RegisteredExtension>),
     Published(Arc<RegisteredExtension>),
 }
 
@@ -95,7 +97,25 @@ impl ExtensionRegistry {
         Arc::make_mut(&mut self.0.write()).remove(&key);
     }
 
-    /// Returns `None` if there is no such Extension or its versions are not known yet.
+    /// Adds an Extension whose sources cannot be read. Versions that were read before stay registered. Returns whether that changes
+    /// what is known.
+    pub fn insert_unread(&self, namespace: &str, name: &str, extension: Arc<Extension>) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut entries = self.0.write();
+        let same = match entries.get(&key) {
+            Some(Entry::Published(_)) => true,
+            Some(Entry::Unread(known)) => known.extension.spec == extension.spec,
+            Some(Entry::Pending) | None => false,
+        };
+        if !same {
+            let published = Arc::new(unread(&extension.spec));
+            let entry = Entry::Unread(Arc::new(RegisteredExtension { extension, published }));
+            Arc::make_mut(&mut entries).insert(key, entry);
+        }
+        !same
+    }
+
+    /// Returns `None` if there is no such Extension or its versions are not known.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<RegisteredExtension>> {
         match self.0.read().get(&(namespace.to_owned(), name.to_owned())) {
             Some(Entry::Published(registered)) => Some(registered.clone()),
@@ -119,21 +139,29 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns all published Extensions.
+    /// Returns all Extensions whose sources are not being read for the first time. The versions of some may be unknown.
     pub fn all(&self) -> impl Iterator<Item = &Arc<RegisteredExtension>> {
         self.entries.values().filter_map(|entry| match entry {
-            Entry::Published(registered) => Some(registered),
+            Entry::Published(registered) | Entry::Unread(registered) => Some(registered),
             Entry::Pending => None,
         })
+    }
+
+    /// Returns whether the Extension exists, also if its versions are not known.
+    pub fn exists(&self, namespace: &str, name: &str) -> bool {
+        self.entries.contains_key(&(namespace.to_owned(), name.to_owned()))
     }
 
     pub fn is_published(&self, namespace: &str, name: &str) -> bool {
         matches!(self.entries.get(&(namespace.to_owned(), name.to_owned())), Some(Entry::Published(_)))
     }
 
-    /// Returns whether the versions of all Extensions are known.
-    pub fn is_complete(&self) -> bool {
-        self.entries.values().all(|entry| matches!(entry, Entry::Published(_)))
+    /// Returns whether the sources of all Extensions in these namespaces were read once, or could not be read. Extensions in other
+    /// namespaces do not concern a cluster.
+    pub fn is_complete_in(&self, namespaces: &[&str]) -> bool {
+        self.entries.iter().all(|((namespace, _), entry)| {
+            !matches!(entry, Entry::Pending) || !namespaces.contains(&namespace.as_str())
+        })
     }
 
     /// Adds versions to this snapshot; the registry does not change.
@@ -154,7 +182,7 @@ impl PublishedExtensions for Snapshot {
             return Some(inserted.clone());
         }
         match self.entries.get(&name)? {
-            Entry::Published(registered) => Some(registered.published.clone()),
+            Entry::Published(registered) | Entry::Unread(registered) => Some(registered.published.clone()),
             Entry::Pending => {
                 self.missing.lock().insert(name);
                 None
@@ -179,9 +207,28 @@ mod tests {
         let before = registry.snapshot();
         assert!(registry.insert("platform", "net", registered()));
         let after = registry.snapshot();
-        assert_eq!((before.is_complete(), after.is_complete()), (false, true));
+        let complete = |at: &Snapshot| at.is_complete_in(&["fleet", "platform"]);
+        assert_eq!((complete(&before), complete(&after)), (false, true));
         assert_eq!((before.all().count(), after.all().count()), (0, 1));
         let published = |at: &Snapshot| at.is_published("platform", "net");
         assert_eq!((published(&before), published(&after)), (false, true));
+    }
+
+    #[test]
+    fn an_extension_that_cannot_be_read_does_not_keep_others_waiting() {
+        let registry = ExtensionRegistry::default();
+        registry.insert_pending("fleet", "dead");
+        registry.insert("platform", "net", registered());
+        assert!(!registry.snapshot().is_complete_in(&["fleet", "platform"]));
+        assert!(registry.snapshot().is_complete_in(&["other", "platform"]), "another namespace");
+        assert!(registry.insert_unread("fleet", "dead", registered().extension));
+        assert!(!registry.insert_unread("fleet", "dead", registered().extension), "the same");
+        let snapshot = registry.snapshot();
+        assert!(snapshot.is_complete_in(&["fleet", "platform"]));
+        assert!(snapshot.exists("fleet", "dead") && !snapshot.is_published("fleet", "dead"));
+        assert!(snapshot.get("fleet", "dead").unwrap().is_unread);
+        assert!(registry.get("fleet", "dead").is_none());
+        assert!(!registry.insert_unread("platform", "net", registered().extension), "known versions stay");
+        assert!(registry.insert("fleet", "dead", registered()), "its sources are back");
     }
 }

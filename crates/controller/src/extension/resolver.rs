@@ -2,6 +2,7 @@
 
 pub mod one_shot;
 pub mod platform;
+pub mod solver;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,10 +17,11 @@ use chandler_core::{
     extension::{Demand, Kubernetes, Resolution, ResolutionInput, demand, kubernetes, resolve},
     identity::ClusterKey,
     placement::PlacementKind as _,
+    resolution::UpgradePlan,
 };
 use kube::{ResourceExt as _, api::DynamicObject, runtime::reflector::Store};
 
-use self::platform::Platform;
+use self::{platform::Platform, solver::Solver};
 use super::registry::{ExtensionRegistry, catalog_offers::CatalogOffers};
 use crate::{
     caches::ReleaseCache,
@@ -40,6 +42,7 @@ pub struct Resolver {
     pub platform: Platform,
     pub router: Router,
     pub last: LastResolutions,
+    pub solver: Solver,
     pub metrics: Metrics,
 }
 
@@ -52,6 +55,15 @@ pub struct Resolved {
     pub demand: Demand,
     pub input: ResolutionInput,
     pub resolution: Resolution,
+    /// The plan of the next Kubernetes upgrade, see [`ResolutionInput::next_upgrade`].
+    pub next_upgrade: UpgradePlan,
+}
+
+impl Resolved {
+    fn new(demand: Demand, input: ResolutionInput) -> Self {
+        let (from, to) = input.next_upgrade();
+        Self { resolution: resolve(&input), next_upgrade: input.plan(&from, &to), demand, input }
+    }
 }
 
 /// Why a cluster cannot be resolved.
@@ -111,19 +123,29 @@ impl Resolver {
         let releases = self.releases.on_cluster(key);
         let releases = releases.iter().map(AsRef::as_ref);
         let input = ResolutionInput::new(&demand, releases, self.platform.version(), kubernetes);
-        let last = self.lock().get(key).cloned();
-        let same = last.as_ref().filter(|last| last.input == input && last.demand == demand);
+        let same = self.same(key, &demand, &input);
         self.metrics.cache("resolution", same.is_some());
         if let Some(same) = same {
-            return Ok(same.clone());
+            return Ok(same);
         }
-        let resolved = Arc::new(Resolved { resolution: resolve(&input), demand, input });
+        let slot = self.solver.slot(&key.namespace).await.ok_or(ResolveError::Pending)?;
+        // Another reconcile may have resolved the same meanwhile.
+        if let Some(same) = self.same(key, &demand, &input) {
+            return Ok(same);
+        }
+        let resolved = slot.run(move || Resolved::new(demand, input)).await;
+        let resolved = Arc::new(resolved.ok_or(ResolveError::Pending)?);
         // Another reconcile may have decided meanwhile, from less: what it wrote counts, not what was read above.
         let replaced = self.lock().insert(key.clone(), resolved.clone());
         if replaced.is_some_and(|replaced| replaced.resolution != resolved.resolution) {
             self.router.on_resolution(key);
         }
         Ok(resolved)
+    }
+
+    /// Returns the last resolution of a cluster if it has the same input.
+    fn same(&self, key: &ClusterKey, demand: &Demand, input: &ResolutionInput) -> Option<Arc<Resolved>> {
+        self.last(key).filter(|last| last.input == *input && last.demand == *demand)
     }
 
     /// Returns the last resolution of a cluster.

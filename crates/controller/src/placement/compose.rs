@@ -89,6 +89,11 @@ pub enum ComposeError {
     Parameters(String),
     #[error("cannot write Secret {name} with the values: {source}")]
     WriteValues { name: String, source: kube::Error },
+    #[error(
+        "Secret {secret}, which the values are to be written to, does not belong to {release} and is left unchanged; delete \
+         or rename it"
+    )]
+    ForeignSecret { secret: String, release: String },
     #[error("there are no values")]
     NoValues,
     #[error(transparent)]
@@ -111,7 +116,7 @@ impl ComposeError {
         match self {
             Self::Reference(error) => error.is_transient(),
             Self::Kubernetes(error) => error.is_transient(),
-            Self::WriteValues { .. } => true,
+            Self::WriteValues { .. } | Self::ForeignSecret { .. } => true,
             Self::Failed(failure) => matches!(
                 failure.category,
                 Category::Unreachable | Category::Timeout | Category::ToolUnavailable | Category::Internal

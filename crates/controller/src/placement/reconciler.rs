@@ -310,8 +310,7 @@ where
             Ok(written) => {
                 self.context.values_secrets.set_owner(&written).await;
                 if let Some(secret) = unused {
-                    let namespace = written.namespace().unwrap_or_default();
-                    self.context.values_secrets.clear(&namespace, &secret).await;
+                    self.context.values_secrets.clear(&written, &secret).await;
                 }
                 self.context.written.record(reference, written);
                 None

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference};
 use chandler_core::{
-    catalog::{Entry, Namespace, OfferedFolder, may_use, offered_folder},
+    catalog::{Entry, Namespace, OfferedFolder, Usage, may_use, offered_folder},
     extension::namespace_of,
     failure::{Category, Failure},
     release::Desired,
@@ -42,10 +42,12 @@ impl NamedCatalogs {
         Self { client, catalogs, platform, labels }
     }
 
-    /// Fills in the repository of the catalog that `desired` refers to.
+    /// Fills in the repository of the catalog that `desired` refers to, if the filter of the catalog includes the package.
     pub async fn located(&self, mut desired: Desired) -> Result<Desired, Failure> {
         if let Some(reference) = &desired.access.catalog {
             let catalog = self.get(&desired.cluster.namespace, reference).await?;
+            Usage::new(&catalog, &desired.package.name)?
+                .check_requested(desired.package.version.as_deref())?;
             desired.package.repository = url(&catalog)?;
         }
         Ok(desired)
@@ -63,12 +65,14 @@ impl NamedCatalogs {
         catalog_signers(&self.client, &catalog.namespace().unwrap_or_default(), &catalog.spec).await
     }
 
-    /// Returns the repository and the access of a source that an object of namespace `own` refers to.
+    /// Returns the repository and the access of a source that an object of namespace `own` refers to, if the filter of its catalog
+    /// includes the package.
     pub async fn repository(&self, own: &str, source: &PackageSource) -> Result<(String, Access), Failure> {
         match (&source.repository, &source.catalog) {
             (Some(repository), _) => Ok((repository.clone(), Access::default())),
             (None, Some(catalog)) => {
                 let found = self.get(own, catalog).await?;
+                Usage::new(&found, &source.chart)?.check_requested(source.version.as_deref())?;
                 let url = url(&found)?;
                 Ok((url, self.access(own, catalog).await?))
             }

@@ -13,7 +13,7 @@ use chandler_core::{
     release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values, check_same_tool},
     url_login::without_logins,
 };
-use chandler_source::{Access, Credentials, Signers, StoredPackage};
+use chandler_source::{Access, Credentials, ResolvedPackage, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
@@ -83,8 +83,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
         let desired = self.catalogs.located(desired).await?;
         let access = self.access(&desired).await?;
-        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
-        Ok(resolved.version)
+        Ok(self.resolve(&desired, &access).await?.version)
     }
 
     /// Returns the package of resolved inputs with its signature checked against the current policy. Downloads it if it is
@@ -105,7 +104,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
-        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
+        let resolved = self.resolve(desired, &access).await?;
         let stored = outside_of_limit(self.packages.fetch(&resolved, &access)).await?;
         if stored.digest == digest {
             return Ok(stored);
@@ -132,15 +131,20 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return self.folder_package(desired, folder, known, reference).await;
         }
         let access = self.access(desired).await?;
-        let resolved = match (outside_of_limit(self.packages.resolve(&desired.package, &access)).await, known)
-        {
+        if let Some(known) = known.filter(|known| known.reference == reference) {
+            // Instead of another version, which the filter would choose, the release keeps its own and gets a condition.
+            let package = (desired.package.name.as_str(), known.version.as_str());
+            let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
+            self.catalogs.check_installed(own, catalog, package).await?;
+        }
+        let resolved = match (self.resolve(desired, &access).await, known) {
             (Ok(resolved), _) => resolved,
             // The source is unavailable: the known version stays.
             (Err(error), Some(known)) if known.reference == reference => {
                 tracing::warn!(cluster = %desired.cluster, release = %desired.release, %error, "keeping the known version");
                 return Ok(known.clone());
             }
-            (Err(error), _) => return Err(error.into()),
+            (Err(error), _) => return Err(error),
         };
         let announced = resolved.digest.as_ref().map(ToString::to_string);
         if let Some(known) = known.filter(|known| Some(&known.digest) == announced.as_ref()) {
@@ -155,6 +159,12 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }
         self.inspected(&stored, reference).await
+    }
+
+    /// Resolves the package to a version that exists.
+    async fn resolve(&self, desired: &Desired, access: &Access) -> Result<ResolvedPackage, Failure> {
+        let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
+        self.catalogs.resolve(&self.packages, own, catalog, &desired.package, access).await
     }
 
     /// Resolves the package that is pinned for a folder of a Source.

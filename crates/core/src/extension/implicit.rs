@@ -84,6 +84,8 @@ pub struct ImplicitInput<'a> {
     /// The instances that select the cluster.
     pub instances: &'a [&'a ExtensionInstance],
     pub resolution: &'a Resolution,
+    /// Whether the versions of an extension of the cluster cannot be read. Then it is unknown which dependencies are obsolete.
+    pub has_unread: bool,
     /// Returns whether an extension is published. If it is not, it is unknown whether it is still a default.
     pub is_published: &'a dyn Fn(&ExtensionKey) -> bool,
     /// Returns whether other releases depend on the release of an instance.
@@ -214,7 +216,8 @@ fn is_obsolete(
     match origin {
         Origin::Dependency => {
             let chosen = input.resolution.chosen.get(&key.to_string());
-            replaced() || chosen.is_none_or(|chosen| chosen.requested) && !(input.is_needed)(instance)
+            let is_needed = || input.has_unread || (input.is_needed)(instance);
+            replaced() || chosen.is_none_or(|chosen| chosen.requested) && !is_needed()
         }
         Origin::Default | Origin::Enforced | Origin::Listed => {
             let replaced_by_user = || providers(input, &key).any(|other| Origin::of(other).is_none());

@@ -9,10 +9,11 @@ use semver::Version;
 use super::{
     Demand, InvalidRequest, Kubernetes,
     kubernetes::{Upgrade, next_step},
+    unread::{keep_running_only, undecidable},
 };
 use crate::resolution::{
-    self, Candidate, Cluster, Conflict, Range, Universe, UpgradeOutcome, UpgradePlan, VersionName,
-    VersionRequest, plan_upgrade,
+    BoundedResolver, Candidate, Cluster, Conflict, Range, Universe, UpgradeOutcome, UpgradePlan, VersionName,
+    VersionRequest, plan_upgrade, unread_text,
 };
 
 /// Everything that determines the resolution of a cluster.
@@ -21,7 +22,7 @@ pub struct ResolutionInput {
     pub universe: Universe,
     /// Oldest request first.
     pub requests: Vec<VersionRequest>,
-    /// Extensions that are requested with an invalid range, and the problem.
+    /// Extensions that are requested with an invalid range or whose versions are unknown, and the problem.
     pub invalid: BTreeMap<String, String>,
     /// The version of the platform, if it is known.
     pub platform: Option<Version>,
@@ -59,13 +60,23 @@ impl ResolutionInput {
         kubernetes: Kubernetes,
     ) -> Self {
         let running = running(releases);
-        let mut requests = demand.requests.clone();
-        for invalid in &demand.invalid {
+        let mut universe = demand.universe.clone();
+        keep_running_only(&mut universe, &running);
+        let undecidable = undecidable(&universe, &running);
+        let (waiting, mut requests): (Vec<_>, Vec<_>) =
+            demand.requests.iter().cloned().partition(|request| undecidable.contains_key(&request.extension));
+        let waiting = waiting.into_iter().map(|request| InvalidRequest {
+            message: undecidable.get(&request.extension).cloned().unwrap_or_default(),
+            extension: request.extension,
+            install_dependencies: request.install_dependencies,
+        });
+        let invalid: Vec<_> = demand.invalid.iter().cloned().chain(waiting).collect();
+        for invalid in &invalid {
             requests.extend(pin_invalid(invalid, &requests, &running));
         }
-        let invalid = demand.invalid.iter().rev();
-        let invalid = invalid.map(|request| (request.extension.clone(), request.message.clone())).collect();
-        Self { universe: demand.universe.clone(), requests, invalid, platform, running, kubernetes }
+        let invalid = invalid.into_iter().rev();
+        let invalid = invalid.map(|request| (request.extension, request.message)).collect();
+        Self { universe, requests, invalid, platform, running, kubernetes }
     }
 
     /// Returns the versions from and to which Kubernetes is upgraded next: the announced upgrade, else to the next
@@ -176,8 +187,9 @@ fn resolve_current(input: &ResolutionInput) -> Resolution {
     let cluster = input.cluster(&input.kubernetes.current);
     let mut requests = input.requests.clone();
     let mut refused = input.invalid.clone();
+    let resolver = BoundedResolver::default();
     loop {
-        match resolution::resolve(&input.universe, &requests, &cluster) {
+        match resolver.resolve(&input.universe, &requests, &cluster) {
             Ok(solution) => {
                 let mut chosen: BTreeMap<_, _> = solution
                     .choices
@@ -193,8 +205,12 @@ fn resolve_current(input: &ResolutionInput) -> Resolution {
                     })
                     .collect();
                 keep_running(input, &refused, &mut chosen);
+                explain_unread(input, &mut chosen);
                 explain_refused(&refused, &mut chosen);
                 return Resolution { chosen, refused, upgrade: None };
+            }
+            Err(conflict) if conflict.is_too_complex() && !requests.is_empty() => {
+                refuse_complex(input, &conflict, &mut requests, &mut refused);
             }
             Err(conflict) => {
                 let Some(at) = request_to_drop(&requests, &input.running, &conflict) else {
@@ -284,6 +300,32 @@ fn keep_running(
             requested: is_requested(input, &extension),
         };
         chosen.insert(extension, kept);
+    }
+}
+
+/// Refuses the requests that are too complex, all at once: finding them was work enough. What runs is pinned, unless that is too
+/// complex, too.
+fn refuse_complex(
+    input: &ResolutionInput,
+    conflict: &Conflict,
+    requests: &mut Vec<VersionRequest>,
+    refused: &mut BTreeMap<String, String>,
+) {
+    let complex = conflict.extensions();
+    let (dropped, mut kept): (Vec<_>, Vec<_>) =
+        requests.drain(..).partition(|request| complex.contains(request.extension.as_str()));
+    for request in dropped {
+        kept.extend(pin_refused(input, &request, &kept, refused));
+        refused.entry(request.extension).or_insert_with(|| conflict.to_string());
+    }
+    *requests = kept;
+}
+
+fn explain_unread(input: &ResolutionInput, chosen: &mut BTreeMap<String, Chosen>) {
+    for (extension, chosen) in chosen {
+        if input.universe.extensions.get(extension).is_some_and(|published| published.is_unread) {
+            chosen.message = format!("{} stays: {}", chosen.version, unread_text(extension));
+        }
     }
 }
 
@@ -529,7 +571,7 @@ mod tests {
     }
     /// The steps of the moves of an extension whose versions are for one minor version each.
     fn moves(plans: &[(Version, UpgradePlan)]) -> Vec<(String, String)> {
-        let text = |step: &resolution::Step| match &step.outcome {
+        let text = |step: &crate::resolution::Step| match &step.outcome {
             UpgradeOutcome::Moves { to, .. } => to.text.clone(),
             other => format!("{other:?}"),
         };

@@ -4,10 +4,9 @@ use chandler_api::{
     addons::HelmReleaseProxy,
     extensions::{VALUES_SECRET_ANNOTATION, ValuesSecret},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube_core::ResourceExt as _;
 
-use super::{ReleaseKind, SecretKey, Values};
+use super::{ReleaseKind, SecretKey, Values, values_owner::is_values_secret_name};
 use crate::{
     failure::Category,
     placement::{RENDERED_FROM_ANNOTATION, VALUES_FROM},
@@ -49,21 +48,11 @@ pub fn must_write_values<R: ReleaseKind>(
     existing.values_secret().as_ref() != Some(secret) || !has_same_package || has_failed
 }
 
-/// Returns the name of the Secret with the values of a release object.
-pub fn values_secret_name<R: ReleaseKind>(release: &str) -> String {
-    format!("{release}{}", R::VALUES_SUFFIX)
-}
-
 /// Returns the Secret with the values of the existing release object, if Chandler has written it and `desired` does not refer to it.
 pub fn unused_values_secret<R: ReleaseKind>(existing: &R, desired: &R) -> Option<String> {
     let name = existing.values_secret()?.name;
-    let is_own = name == values_secret_name::<R>(&existing.name_any());
+    let is_own = is_values_secret_name::<R>(&name, &existing.name_any());
     (is_own && desired.values_secret().is_none()).then_some(name)
-}
-
-/// Returns whether an object belongs to `owner` alone.
-pub fn belongs_to(owners: &[OwnerReference], owner: &OwnerReference) -> bool {
-    matches!(owners, [only] if only.uid == owner.uid && only.controller == owner.controller)
 }
 
 /// Returns whether the first installation of a release has to wait, because its object does not have the values of its policy yet.
@@ -209,26 +198,6 @@ mod tests {
             [(&own, &own), (&release(), &own), (&release(), &release()), (&other, &release())]
         {
             assert_eq!(unused(existing, desired), None);
-        }
-    }
-
-    #[test]
-    fn a_secret_belongs_to_one_controller() {
-        let reference = |uid: &str| OwnerReference {
-            uid: uid.to_owned(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        };
-        let (one, two) = (reference("1"), reference("2"));
-        let no_controller = OwnerReference { controller: None, ..one.clone() };
-        for (owners, expected) in [
-            (vec![one.clone()], true),
-            (vec![], false),
-            (vec![two.clone()], false),
-            (vec![no_controller], false),
-            (vec![one.clone(), two], false),
-        ] {
-            assert_eq!(belongs_to(&owners, &one), expected, "{owners:?}");
         }
     }
 

@@ -7,6 +7,8 @@ use std::fmt;
 
 use pubgrub::VersionSet;
 
+use super::budget::count;
+
 /// Index of a version in the list of its extension.
 pub(super) type CandidateIndex = u32;
 
@@ -29,6 +31,7 @@ impl CandidateSet {
 
     /// Combines both sets word by word.
     fn combine(&self, other: &Self, with: impl Fn(u64, u64) -> u64, negated: bool) -> Self {
+        count(1);
         let word = |words: &[u64], index: usize| words.get(index).copied().unwrap_or_default();
         let length = self.words.len().max(other.words.len());
         Self::new((0..length).map(|index| with(word(&self.words, index), word(&other.words, index))), negated)

@@ -9,6 +9,7 @@ use std::{
 use pubgrub::{DerivationTree, External, VersionSet as _};
 
 use super::{
+    budget::STEPS,
     candidate_set::CandidateSet,
     problem::Id,
     rejection::Rejection,
@@ -50,6 +51,10 @@ pub enum CauseKind {
     NoVersionInRange { range: String, newest: Option<VersionName> },
     /// The extension is not published.
     NotPublished,
+    /// The extension is published, but its versions cannot be read.
+    Unread,
+    /// Versions were not found within the limit of steps.
+    TooComplex,
 }
 
 impl Conflict {
@@ -62,6 +67,21 @@ impl Conflict {
             versions,
         });
         Self { causes: causes.collect() }
+    }
+
+    /// The conflict of a search that was given up because of these extensions.
+    pub(super) fn too_complex<'a>(extensions: impl IntoIterator<Item = &'a str>) -> Self {
+        let cause = |extension: &str| Cause {
+            extension: extension.to_owned(),
+            kind: CauseKind::TooComplex,
+            versions: BTreeSet::new(),
+        };
+        Self { causes: extensions.into_iter().map(cause).collect() }
+    }
+
+    /// Returns whether the search was given up, so that it is unknown whether there are versions.
+    pub fn is_too_complex(&self) -> bool {
+        self.causes.iter().any(|cause| cause.kind == CauseKind::TooComplex)
     }
 
     /// Returns the extensions that take part in the conflict.
@@ -106,8 +126,21 @@ impl fmt::Display for Cause {
                 write!(f, "{extension} has no version in {range}, and no other version")
             }
             CauseKind::NotPublished => write!(f, "{extension} is not published: no Extension has that name"),
+            CauseKind::Unread => f.write_str(&unread_text(extension)),
+            CauseKind::TooComplex => write!(
+                f,
+                "the dependencies of {extension} are too complex: no versions were found within {STEPS} steps; publish \
+                 fewer versions, or dependencies with narrower ranges"
+            ),
         }
     }
+}
+
+/// Returns the text for an extension whose versions cannot be read.
+pub(crate) fn unread_text(extension: &str) -> String {
+    format!(
+        "the versions of {extension} cannot be read; the condition Ready of its Extension or catalog states why"
+    )
 }
 
 /// `1.0.0`, `1.0.0 and 1.1.0`, `1.0.0, 1.1.0 and 1.2.0`.
@@ -210,8 +243,11 @@ impl Reader<'_, '_, '_> {
     }
 
     fn no_version_in_range(&mut self, id: Id, range: String) {
-        let newest = self.search.problem.extensions[id].candidates().next_back();
-        match newest {
+        let extension = &self.search.problem.extensions[id];
+        if extension.is_unread {
+            return self.add(id, CauseKind::Unread);
+        }
+        match extension.candidates().next_back() {
             Some((_, newest)) => {
                 self.add(id, CauseKind::NoVersionInRange { range, newest: Some(newest.name.clone()) });
             }

@@ -24,7 +24,13 @@ pub fn published<'a>(
         lifecycle: extension.lifecycle,
         upgrade: extension.kubernetes_upgrade,
         versions: listed.chain(followed).collect(),
+        is_unread: false,
     }
+}
+
+/// Returns what is known of an Extension whose sources cannot be read.
+pub fn unread(extension: &ExtensionSpec) -> Published {
+    Published { is_unread: true, ..published(extension, |_| None, []) }
 }
 
 /// Returns the version of a tag that follows Kubernetes: `v1.34` or `1.34.7` is compatible with Kubernetes 1.34 only.

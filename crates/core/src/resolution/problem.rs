@@ -12,6 +12,7 @@ use semver::Version;
 
 use super::{
     Range,
+    budget::count,
     candidate_set::{CandidateIndex, CandidateSet},
     rejection::{Constraints, Rejection, rejection},
     universe::{Candidate, Cluster, Published, Universe, VersionName, VersionRequest},
@@ -33,6 +34,8 @@ pub(super) struct Extension<'a> {
     pub name: &'a str,
     pub requests: Vec<&'a VersionRequest>,
     pub running: Option<CandidateIndex>,
+    /// Whether it has other versions, which cannot be read.
+    pub is_unread: bool,
     /// All versions, oldest first. The first one has index 1.
     versions: Vec<Evaluated<'a>>,
     /// The versions that can be chosen, best first.
@@ -58,7 +61,8 @@ impl<'a> Problem<'a> {
     pub fn new(input: ProblemInput<'a>) -> Self {
         let names = reachable(input);
         let ids = names.iter().enumerate().map(|(id, name)| (*name, id)).collect();
-        let extensions = names.into_iter().map(|name| Extension::new(name, input)).collect();
+        let extensions: Vec<_> = names.into_iter().map(|name| Extension::new(name, input)).collect();
+        count(extensions.iter().map(Extension::cost).sum());
         Self { extensions, ids }
     }
 
@@ -115,7 +119,8 @@ impl<'a> Extension<'a> {
         let versions: Vec<_> = candidates.into_iter().enumerate().map(evaluate).collect();
         let blocks = published.is_none_or(|known| known.upgrade.block);
         let preferred = preferred(&versions, running, input.from, blocks);
-        Self { name, requests, running: running.map(candidate_index), versions, preferred }
+        let is_unread = published.is_some_and(|known| known.is_unread);
+        Self { name, requests, running: running.map(candidate_index), is_unread, versions, preferred }
     }
 
     pub fn candidate(&self, index: CandidateIndex) -> Option<&Candidate> {
@@ -142,6 +147,11 @@ impl<'a> Extension<'a> {
     /// Returns whether the running version is in a set and can be kept.
     pub fn can_keep(&self, among: &CandidateSet) -> bool {
         self.running.is_some_and(|running| among.contains(&running) && self.rejection(running).is_none())
+    }
+
+    /// Returns how many steps it is to compare all versions.
+    pub fn cost(&self) -> usize {
+        1 + self.versions.len() / 4
     }
 
     /// Returns the versions in a range.

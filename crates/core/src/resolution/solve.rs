@@ -3,7 +3,6 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
     fmt,
 };
 
@@ -13,6 +12,7 @@ use pubgrub::{
 };
 
 use super::{
+    budget::{Budget, Exhausted, count},
     candidate_set::{CandidateIndex, CandidateSet},
     order::{Chosen, order},
     problem::{ABSENT, Id, Problem},
@@ -38,6 +38,14 @@ impl fmt::Display for Node {
 /// The solver's proof that there is no solution.
 pub(super) type Proof = DerivationTree<Node, CandidateSet, String>;
 
+/// Why a search has not found versions.
+pub(super) enum NoVersions {
+    /// There are none.
+    Proven(Proof),
+    /// The search was given up.
+    Unknown(Exhausted),
+}
+
 /// Extensions whose dependencies form a cycle.
 #[derive(Debug)]
 pub(super) struct Cycle {
@@ -62,15 +70,16 @@ pub(super) struct Search<'p, 'a> {
     pub problem: &'p Problem<'a>,
     pub cycles: Vec<Cycle>,
     pinned: BTreeMap<Id, CandidateSet>,
+    budget: &'p Budget,
 }
 
 impl<'p, 'a> Search<'p, 'a> {
-    pub fn new(problem: &'p Problem<'a>) -> Self {
-        Self { problem, cycles: Vec::new(), pinned: BTreeMap::new() }
+    pub fn new(problem: &'p Problem<'a>, budget: &'p Budget) -> Self {
+        Self { problem, cycles: Vec::new(), pinned: BTreeMap::new(), budget }
     }
 
     /// Returns a solution that changes no running version unnecessarily, and the order of installation.
-    pub fn run(&mut self) -> Result<(Chosen, Vec<Id>), Proof> {
+    pub fn run(&mut self) -> Result<(Chosen, Vec<Id>), NoVersions> {
         let mut best = self.solve()?;
         let mut tried = BTreeSet::new();
         // The solver decides about requested extensions first, so it keeps their running versions where possible. For
@@ -81,13 +90,15 @@ impl<'p, 'a> Search<'p, 'a> {
             self.pinned.extend(pins);
             match self.solve() {
                 Ok(better) => best = better,
-                Err(_) => self.pinned = before,
+                Err(NoVersions::Proven(_)) => self.pinned = before,
+                // What was found satisfies all requests, too.
+                Err(NoVersions::Unknown(Exhausted)) => return Ok(best),
             }
         }
         Ok(best)
     }
 
-    fn solve(&mut self) -> Result<(Chosen, Vec<Id>), Proof> {
+    fn solve(&mut self) -> Result<(Chosen, Vec<Id>), NoVersions> {
         loop {
             let chosen = self.run_solver()?;
             match order(self.problem, &chosen) {
@@ -97,7 +108,7 @@ impl<'p, 'a> Search<'p, 'a> {
         }
     }
 
-    fn run_solver(&self) -> Result<Chosen, Proof> {
+    fn run_solver(&self) -> Result<Chosen, NoVersions> {
         match pubgrub::resolve(self, Node::Root, ABSENT) {
             Ok(solution) => Ok(solution
                 .into_iter()
@@ -106,12 +117,12 @@ impl<'p, 'a> Search<'p, 'a> {
                     _ => None,
                 })
                 .collect()),
-            Err(PubGrubError::NoSolution(proof)) => Err(proof),
+            Err(PubGrubError::NoSolution(proof)) => Err(NoVersions::Proven(proof)),
             Err(
                 PubGrubError::ErrorChoosingVersion { source, .. }
                 | PubGrubError::ErrorRetrievingDependencies { source, .. }
                 | PubGrubError::ErrorInShouldCancel(source),
-            ) => match source {},
+            ) => Err(NoVersions::Unknown(source)),
         }
     }
 
@@ -169,7 +180,9 @@ impl<'p, 'a> Search<'p, 'a> {
         let mut dependencies: BTreeMap<Id, CandidateSet> = BTreeMap::new();
         for needed in &candidate.dependencies {
             let Some(other) = self.problem.id(&needed.extension) else { continue };
-            let mut candidates = self.problem.extensions[other].in_range(&needed.range);
+            let other_versions = &self.problem.extensions[other];
+            count(other_versions.cost());
+            let mut candidates = other_versions.in_range(&needed.range);
             if needed.optional {
                 candidates = candidates.union(&CandidateSet::singleton(ABSENT));
             }
@@ -195,7 +208,7 @@ impl DependencyProvider for Search<'_, '_> {
     type VS = CandidateSet;
     type Priority = (u8, Reverse<usize>);
     type M = String;
-    type Err = Infallible;
+    type Err = Exhausted;
 
     /// Running versions that can be kept have the highest priority, so that they change last. Requested extensions come
     /// next, then required dependencies. What remains is not installed.
@@ -228,7 +241,7 @@ impl DependencyProvider for Search<'_, '_> {
         &self,
         node: &Node,
         candidates: &CandidateSet,
-    ) -> Result<Option<CandidateIndex>, Infallible> {
+    ) -> Result<Option<CandidateIndex>, Exhausted> {
         Ok(match node {
             Node::Root => Some(ABSENT),
             Node::Extension(_) if candidates.contains(&ABSENT) => Some(ABSENT),
@@ -243,12 +256,17 @@ impl DependencyProvider for Search<'_, '_> {
         &self,
         node: &Node,
         index: &CandidateIndex,
-    ) -> Result<Dependencies<Node, CandidateSet, String>, Infallible> {
+    ) -> Result<Dependencies<Node, CandidateSet, String>, Exhausted> {
         let dependencies = match node {
             Node::Root => self.root_dependencies(),
             Node::Extension(id) => self.dependencies(*id, *index),
             Node::Cycle(cycle) => self.breaks_cycle(*cycle, *index).into_iter().collect(),
         };
         Ok(Dependencies::Available(dependencies.into_iter().collect()))
+    }
+
+    /// Gives the search up after its last step.
+    fn should_cancel(&self) -> Result<(), Exhausted> {
+        self.budget.check()
     }
 }

@@ -1,4 +1,5 @@
 mod cases;
+mod complexity;
 mod fixtures;
 mod properties;
 mod upgrades;

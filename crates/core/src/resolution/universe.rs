@@ -20,6 +20,8 @@ pub struct Published {
     pub upgrade: KubernetesUpgrade,
     /// In any order.
     pub versions: Vec<Candidate>,
+    /// Whether sources of the Extension cannot be read: versions may be missing, and those that are known may not be compatible.
+    pub is_unread: bool,
 }
 
 /// A version of an extension.

@@ -12,7 +12,7 @@ use chandler_api::extensions::UpgradeMoment;
 use semver::Version;
 
 use super::{
-    Choice, Cluster, Conflict, Published, Solution, Universe, VersionName, VersionRequest,
+    Choice, Cluster, Conflict, Published, Solution, Universe, VersionName, VersionRequest, budget::Budget,
     problem::ProblemInput, solve, universe::Candidate,
 };
 
@@ -94,6 +94,7 @@ pub fn plan_upgrade(
     let upgraded = Cluster { kubernetes: target.clone(), ..cluster.clone() };
     let mut remaining = requests.to_vec();
     let mut conflicts: Vec<Conflict> = Vec::new();
+    let budget = Budget::new();
     loop {
         let input = ProblemInput {
             universe,
@@ -101,7 +102,7 @@ pub fn plan_upgrade(
             cluster: &upgraded,
             from: Some(&cluster.kubernetes),
         };
-        let conflict = match solve(input) {
+        let conflict = match solve(input, &budget) {
             Ok(solution) => {
                 let steps = steps(universe, cluster, target, &solution);
                 return UpgradePlan {

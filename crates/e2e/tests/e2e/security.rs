@@ -2,3 +2,8 @@
 
 mod archives;
 mod logins;
+mod catalog_filters;
+mod complex_dependencies;
+mod dead_repositories;
+mod tenants;
+mod values_secrets;

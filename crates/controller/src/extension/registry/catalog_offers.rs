@@ -9,7 +9,7 @@ use chandler_api::extensions::{
 use chandler_core::{
     catalog::{Entry, published_entries},
     extension::ExtensionKey,
-    failure::Failure,
+    failure::{Category, Failure},
     resolution::Published,
 };
 use kube::ResourceExt as _;
@@ -47,7 +47,8 @@ impl CatalogOffers {
     }
 
     /// Returns the extensions that the instances of a namespace request from catalogs: namespace, name and versions.
-    /// Unavailable ones are omitted; [`CatalogOffers::registered`] returns why.
+    /// Those that do not exist are omitted, and those that cannot be read are without versions; [`CatalogOffers::registered`]
+    /// returns why.
     pub async fn requested(
         &self,
         own: &str,
@@ -56,11 +57,16 @@ impl CatalogOffers {
         let mut offers = Vec::new();
         let references = instances.iter().filter_map(|instance| instance.spec.extension.as_ref());
         for reference in references.filter(|reference| reference.catalog.is_some()) {
-            if let Ok(Some(registered)) = self.registered(own, reference).await {
+            let published = match self.registered(own, reference).await {
+                Ok(Some(registered)) => Some(registered.published.clone()),
+                Err(failure) if is_definite(&failure) => None,
+                Ok(None) | Err(_) => Some(Arc::new(Published { is_unread: true, ..Published::default() })),
+            };
+            if let Some(published) = published {
                 let platform = &self.catalogs.platform;
                 let key = ExtensionKey::of(reference, own, platform);
                 let namespace = key.namespace(own, platform).to_owned();
-                offers.push((namespace, key.local_name(), registered.published.clone()));
+                offers.push((namespace, key.local_name(), published));
             }
         }
         offers
@@ -101,6 +107,11 @@ impl CatalogOffers {
             published: Arc::new(published_entries(&entries)),
         }))
     }
+}
+
+/// Returns whether a failure shows that a package does not exist.
+fn is_definite(failure: &Failure) -> bool {
+    matches!(failure.category, Category::PackageNotFound | Category::InvalidSpec)
 }
 
 /// Returns the spec of an equivalent Extension.

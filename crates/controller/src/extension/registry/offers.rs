@@ -70,7 +70,9 @@ impl Offers {
             return Ok(versions);
         }
         let (repository, access) = self.catalogs.repository(own, chart).await?;
-        Ok(outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?)
+        let versions = outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?;
+        let catalog = chart.catalog.as_ref().filter(|_| chart.repository.is_none());
+        self.catalogs.included(own, catalog, &chart.chart, versions).await
     }
 
     /// Returns the versions of a chart of a catalog that is a folder of a Source. `None` if the catalog is not.

@@ -29,7 +29,11 @@ pub async fn reconcile(
     match context.offers.published(&object).await {
         Ok(offer) => publish(object, &context, offer).await,
         Err(failure) => {
-            // Versions that were registered before stay registered.
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            // The other extensions no longer wait for this one.
+            if context.registry.insert_unread(&namespace, &name, object.clone()) {
+                context.router.on_published(&namespace);
+            }
             let message = failure.to_string();
             let ready = NewCondition {
                 type_: "Ready",

@@ -82,7 +82,9 @@ impl SchemaCheck {
         let (repository, access) = self.catalogs.repository(own, source).await?;
         let (name, version) = (source.chart.clone(), source.version.clone());
         let reference = PackageReference { repository, name, version };
-        let resolved = outside_of_limit(self.packages.resolve(&reference, &access)).await?;
+        // A repository of its own counts, if the source names both.
+        let catalog = source.catalog.as_ref().filter(|_| source.repository.is_none());
+        let resolved = self.catalogs.resolve(&self.packages, own, catalog, &reference, &access).await?;
         if !resolved.format.is_helm_chart() {
             // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.
             return Ok(PackageValues::default());
