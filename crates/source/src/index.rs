@@ -6,10 +6,10 @@ use std::{
     fmt,
     fs::File,
     io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use chandler_core::catalog::ANNOTATIONS;
+use chandler_core::{catalog::ANNOTATIONS, version};
 use serde::{
     Deserialize, Serialize,
     de::{
@@ -32,6 +32,15 @@ const MAX_KEYWORD_BYTES: usize = 64;
 const MAX_KEYWORDS: usize = 32;
 const MAX_ANNOTATION_BYTES: usize = 4096;
 const MAX_ANNOTATIONS: usize = 16;
+/// Limit of what is kept of the versions of one chart, in bytes. They are read to resolve a version.
+const MAX_CHART_BYTES: u64 = 32 << 20;
+/// Limit of the memory of one index, in bytes.
+const MAX_MEMORY_BYTES: u64 = 8 << 20;
+/// Memory of a chart, in addition to its name.
+const CHART_BYTES: u64 = 64;
+/// The number of resolved versions that are kept in memory, and the largest one that is.
+const MAX_RESOLVED: usize = 128;
+const MAX_RESOLVED_BYTES: usize = 2 << 10;
 
 /// The fields of a version that are needed to download its archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -111,6 +120,23 @@ struct Span {
     length: u64,
 }
 
+/// The result of resolving a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundVersion {
+    Found(ArchiveEntry),
+    NoChart,
+    /// No version matches. Names the newest one, if there are any.
+    NoVersion { newest: Option<String> },
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: String,
+}
+
+/// A chart, and the requested version.
+type ResolvedKey = (Box<str>, Option<Box<str>>);
+
 /// An index is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndexError {
@@ -127,9 +153,11 @@ pub(crate) enum IndexError {
 /// A parsed index.
 pub(crate) struct Index {
     charts: HashMap<Box<str>, Span>,
+    /// Memory of the names of charts, in bytes.
+    charts_bytes: u64,
     file: File,
-    /// The entries of charts that were requested before.
-    cached: Mutex<HashMap<Box<str>, Arc<[ArchiveEntry]>>>,
+    /// Versions that were resolved before.
+    resolved: Mutex<HashMap<ResolvedKey, ArchiveEntry>>,
 }
 
 impl fmt::Debug for Index {
@@ -141,26 +169,63 @@ impl fmt::Debug for Index {
 impl Index {
     /// Parses YAML, and writes the versions to `file`.
     pub fn read(yaml: impl Read, file: File) -> Result<Self, IndexError> {
-        let mut writer = VersionWriter { charts: None, file: BufWriter::new(file), position: 0 };
+        let mut writer = VersionWriter { charts: None, charts_bytes: 0, file: BufWriter::new(file), position: 0 };
         serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
             IndexVisitor(&mut writer).deserialize(deserializer)
         })
         .map_err(|error| IndexError::Yaml(first_line(&error.to_string())))?;
         let file = writer.file.into_inner().map_err(|error| IndexError::TempFile(error.into_error()))?;
         let charts = writer.charts.ok_or(IndexError::NoEntries)?;
-        Ok(Self { charts, file, cached: Mutex::default() })
+        Ok(Self { charts, charts_bytes: writer.charts_bytes, file, resolved: Mutex::default() })
     }
 
-    /// Returns the archives of all versions of a chart, or `None` if there is no such chart.
-    pub fn archive_entries(&self, chart: &str) -> io::Result<Option<Arc<[ArchiveEntry]>>> {
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entries) = cached.get(chart) {
-            return Ok(Some(entries.clone()));
+    /// Returns the memory that the index may need, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.charts_bytes + (MAX_RESOLVED * MAX_RESOLVED_BYTES) as u64
+    }
+
+    /// Returns the size of the file.
+    pub fn file_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Finds the newest version of a chart that matches `wanted`. `None` means any version.
+    pub fn find(&self, chart: &str, wanted: Option<&str>) -> io::Result<FoundVersion> {
+        let key = (chart.into(), wanted.map(Into::into));
+        if let Some(known) = self.lock().get(&key) {
+            return Ok(FoundVersion::Found(known.clone()));
         }
-        let Some(span) = self.charts.get(chart) else { return Ok(None) };
-        let entries: Arc<[ArchiveEntry]> = self.lines(*span).collect::<io::Result<_>>()?;
-        cached.insert(chart.into(), entries.clone());
-        Ok(Some(entries))
+        let Some(span) = self.charts.get(chart) else { return Ok(FoundVersion::NoChart) };
+        // The rest of the entries would need much more memory.
+        let versions: Vec<String> =
+            self.lines::<VersionOnly>(*span).map(|line| Ok(line?.version)).collect::<io::Result<_>>()?;
+        let listed = || versions.iter().map(String::as_str);
+        let chosen = version::choose(wanted, listed());
+        let Some(at) = chosen.and_then(|chosen| listed().position(|version| version == chosen)) else {
+            return Ok(FoundVersion::NoVersion { newest: version::choose(None, listed()).map(str::to_owned) });
+        };
+        let entry: ArchiveEntry = self.lines(*span).nth(at).ok_or(io::ErrorKind::UnexpectedEof)??;
+        self.keep(key, &entry);
+        Ok(FoundVersion::Found(entry))
+    }
+
+    /// Keeps a resolved version in memory, unless it is large.
+    fn keep(&self, key: ResolvedKey, entry: &ArchiveEntry) {
+        let urls: usize = entry.urls.iter().map(String::len).sum();
+        let digest = entry.digest.as_ref().map_or(0, String::len);
+        let texts = key.0.len() + key.1.as_ref().map_or(0, |wanted| wanted.len()) + entry.version.len() + digest + urls;
+        if texts + size_of::<(ResolvedKey, ArchiveEntry)>() > MAX_RESOLVED_BYTES {
+            return;
+        }
+        let mut resolved = self.lock();
+        if resolved.len() >= MAX_RESOLVED {
+            resolved.clear();
+        }
+        resolved.insert(key, entry.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ResolvedKey, ArchiveEntry>> {
+        self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the names of all charts, sorted.
@@ -202,6 +267,7 @@ fn limits() -> serde_saphyr::Options {
 struct VersionWriter {
     /// `None` until the field `entries` is found.
     charts: Option<HashMap<Box<str>, Span>>,
+    charts_bytes: u64,
     file: BufWriter<File>,
     position: u64,
 }
@@ -279,6 +345,10 @@ impl<'de> Visitor<'de> for ChartsVisitor<'_> {
             if name.len() > MAX_NAME_BYTES {
                 continue;
             }
+            self.0.charts_bytes += name.len() as u64 + CHART_BYTES;
+            if self.0.charts_bytes > MAX_MEMORY_BYTES {
+                return Err(A::Error::custom("the names of its charts are too long"));
+            }
             let charts = self.0.charts.get_or_insert_default();
             if charts.len() >= MAX_CHARTS {
                 return Err(A::Error::custom(format!("it has more than {MAX_CHARTS} charts")));
@@ -309,7 +379,7 @@ impl<'de> Visitor<'de> for VersionsVisitor<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut versions: A) -> Result<(), A::Error> {
-        let mut count = 0;
+        let (mut count, start) = (0, self.0.position);
         while let Some(version) = versions.next_element::<Option<ChartVersion>>()? {
             count += 1;
             if count > MAX_VERSIONS_PER_CHART {
@@ -319,6 +389,11 @@ impl<'de> Visitor<'de> for VersionsVisitor<'_> {
             }
             if let Some(version) = version.filter(ChartVersion::is_usable) {
                 self.0.write(&version.truncated()).map_err(A::Error::custom)?;
+            }
+            if self.0.position - start > MAX_CHART_BYTES {
+                return Err(A::Error::custom(format!(
+                    "the versions of a chart have more than {MAX_CHART_BYTES} bytes"
+                )));
             }
         }
         Ok(())

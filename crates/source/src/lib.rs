@@ -12,6 +12,7 @@ mod file_range;
 mod git;
 mod http;
 mod index;
+mod index_budget;
 mod index_changes;
 mod limits;
 mod namespace_semaphore;
@@ -38,7 +39,7 @@ pub use limits::{GitLimits, Limits, TreeLimits};
 pub use namespace_semaphore::{NamespacePermit, NamespaceSemaphore};
 pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
-pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
+pub use packages::{FilesOwner, Packages, PublishedVersion, QuotaUsage, ResolvedPackage, SourceOptions, SourceQuotas};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
     SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,

@@ -51,6 +51,11 @@ impl NamedCatalogs {
         Ok(desired)
     }
 
+    /// Returns the namespace that owns the source of packages: that of the catalog, or else `own`.
+    pub fn owner<'a>(&'a self, own: &'a str, catalog: Option<&Reference>) -> &'a str {
+        catalog.map_or(own, |reference| namespace_of(reference.scope, own, &self.platform))
+    }
+
     /// Returns the access to a catalog's packages.
     pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
         let catalog = self.get(own, reference).await?;
@@ -66,7 +71,10 @@ impl NamedCatalogs {
     /// Returns the repository and the access of a source that an object of namespace `own` refers to.
     pub async fn repository(&self, own: &str, source: &PackageSource) -> Result<(String, Access), Failure> {
         match (&source.repository, &source.catalog) {
-            (Some(repository), _) => Ok((repository.clone(), Access::default())),
+            (Some(repository), _) => {
+                let access = Access { namespace: own.to_owned(), ..Access::default() };
+                Ok((repository.clone(), access))
+            }
             (None, Some(catalog)) => {
                 let found = self.get(own, catalog).await?;
                 let url = url(&found)?;

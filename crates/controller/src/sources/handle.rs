@@ -67,6 +67,11 @@ pub struct CurrentSource {
 }
 
 impl CurrentSource {
+    /// Returns whose files they are.
+    pub fn owner(&self) -> FilesOwner<'_> {
+        FilesOwner { namespace: &self.revision.namespace, url: &self.url }
+    }
+
     fn unavailable(&self, why: &str) -> Failure {
         unavailable(&self.named, why)
     }
