@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn only_listed_hosts_are_allowed() {
-        let hosts = LoginHosts::parse("shared/login", "Charts.Example, registry.example:5000,docker.io ,[::1]:443");
+        let hosts =
+            LoginHosts::parse("shared/login", "Charts.Example, registry.example:5000,docker.io ,[::1]:443");
         assert_eq!(hosts.secret(), "shared/login");
         let rows = [
             ("charts.example", None, true),

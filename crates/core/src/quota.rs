@@ -60,7 +60,9 @@ pub fn make_room<T: Ord + Copy>(
     while total.saturating_add(added) > quotas.total {
         let largest = removable.iter().filter(|(_, all)| !all.is_empty()).map(|(namespace, _)| *namespace);
         let largest = largest.max_by_key(|namespace| used.get(namespace)).ok_or(Exceeded::Total)?;
-        let Some((_, at)) = removable.get_mut(largest).and_then(Vec::pop) else { return Err(Exceeded::Total) };
+        let Some((_, at)) = removable.get_mut(largest).and_then(Vec::pop) else {
+            return Err(Exceeded::Total);
+        };
         *used.entry(largest).or_default() -= held[at].bytes;
         total -= held[at].bytes;
         removed.push(at);
@@ -75,7 +77,9 @@ mod tests {
     const QUOTAS: Quotas = Quotas { total: 100, per_namespace: 50 };
 
     fn held(rows: &[(&'static str, u64, Option<u32>)]) -> Vec<Held<'static, u32>> {
-        rows.iter().map(|(namespace, bytes, removable)| Held { namespace, bytes: *bytes, removable: *removable }).collect()
+        rows.iter()
+            .map(|(namespace, bytes, removable)| Held { namespace, bytes: *bytes, removable: *removable })
+            .collect()
     }
 
     #[test]
@@ -84,15 +88,45 @@ mod tests {
         let rows: Vec<Row> = vec![
             ("nothing is held", vec![], 50, Ok(vec![])),
             ("more than the quota", vec![], 51, Err(Exceeded::Namespace { used: 0 })),
-            ("more than the quota, removes nothing", vec![("a", 10, Some(1))], 51, Err(Exceeded::Namespace { used: 0 })),
+            (
+                "more than the quota, removes nothing",
+                vec![("a", 10, Some(1))],
+                51,
+                Err(Exceeded::Namespace { used: 0 }),
+            ),
             ("it fits", vec![("a", 40, Some(1)), ("b", 50, Some(2))], 10, Ok(vec![])),
-            ("its own, oldest first", vec![("a", 20, Some(9)), ("a", 20, Some(3)), ("b", 20, Some(1))], 20, Ok(vec![1])),
-            ("its own, several", vec![("a", 20, Some(9)), ("a", 20, Some(3)), ("b", 20, Some(1))], 40, Ok(vec![1, 0])),
-            ("its own are in use", vec![("a", 40, None), ("b", 10, Some(1))], 20, Err(Exceeded::Namespace { used: 40 })),
-            ("others have filled it", vec![("b", 45, Some(1)), ("c", 30, Some(0)), ("c", 20, Some(5))], 20, Ok(vec![1])),
+            (
+                "its own, oldest first",
+                vec![("a", 20, Some(9)), ("a", 20, Some(3)), ("b", 20, Some(1))],
+                20,
+                Ok(vec![1]),
+            ),
+            (
+                "its own, several",
+                vec![("a", 20, Some(9)), ("a", 20, Some(3)), ("b", 20, Some(1))],
+                40,
+                Ok(vec![1, 0]),
+            ),
+            (
+                "its own are in use",
+                vec![("a", 40, None), ("b", 10, Some(1))],
+                20,
+                Err(Exceeded::Namespace { used: 40 }),
+            ),
+            (
+                "others have filled it",
+                vec![("b", 45, Some(1)), ("c", 30, Some(0)), ("c", 20, Some(5))],
+                20,
+                Ok(vec![1]),
+            ),
             ("the largest in turn", vec![("b", 45, Some(7)), ("c", 50, Some(8))], 20, Ok(vec![1])),
             ("others are in use", vec![("b", 50, None), ("c", 50, None)], 10, Err(Exceeded::Total)),
-            ("a small one beside those in use", vec![("b", 50, None), ("c", 30, None), ("c", 20, Some(1))], 20, Ok(vec![2])),
+            (
+                "a small one beside those in use",
+                vec![("b", 50, None), ("c", 30, None), ("c", 20, Some(1))],
+                20,
+                Ok(vec![2]),
+            ),
         ];
         for (what, all, added, expected) in rows {
             assert_eq!(make_room(&held(&all), QUOTAS, "a", added), expected, "{what}");

@@ -88,6 +88,9 @@ mod tests {
         assert_eq!(digests.len(), different.len());
         assert!(different.iter().all(|access| digests.contains(&AccessDigest::from(&access.clone()))));
         let elsewhere = Access { namespace: "other".to_owned(), ..Access::default() };
-        assert!(AccessDigest::from(&elsewhere) == AccessDigest::from(&Access::default()), "namespaces share sources");
+        assert!(
+            AccessDigest::from(&elsewhere) == AccessDigest::from(&Access::default()),
+            "namespaces share sources"
+        );
     }
 }

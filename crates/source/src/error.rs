@@ -123,7 +123,9 @@ impl From<SourceError> for Failure {
             | SourceError::InvalidCertificate { .. }
             | SourceError::InvalidCredentials { .. } => Category::InvalidSpec,
             SourceError::LoginRefused { .. } => Category::GetCredentialsFailed,
-            SourceError::QuotaExceeded { .. } | SourceError::SharedQuotaExceeded { .. } => Category::QuotaExceeded,
+            SourceError::QuotaExceeded { .. } | SourceError::SharedQuotaExceeded { .. } => {
+                Category::QuotaExceeded
+            }
             SourceError::PackageNotFound { .. }
             | SourceError::VersionNotFound { .. }
             | SourceError::ArtifactNotFound { .. }

@@ -126,7 +126,9 @@ pub(crate) enum FoundVersion {
     Found(ArchiveEntry),
     NoChart,
     /// No version matches. Names the newest one, if there are any.
-    NoVersion { newest: Option<String> },
+    NoVersion {
+        newest: Option<String>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -169,7 +171,8 @@ impl fmt::Debug for Index {
 impl Index {
     /// Parses YAML, and writes the versions to `file`.
     pub fn read(yaml: impl Read, file: File) -> Result<Self, IndexError> {
-        let mut writer = VersionWriter { charts: None, charts_bytes: 0, file: BufWriter::new(file), position: 0 };
+        let mut writer =
+            VersionWriter { charts: None, charts_bytes: 0, file: BufWriter::new(file), position: 0 };
         serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
             IndexVisitor(&mut writer).deserialize(deserializer)
         })
@@ -202,7 +205,9 @@ impl Index {
         let listed = || versions.iter().map(String::as_str);
         let chosen = version::choose(wanted, listed());
         let Some(at) = chosen.and_then(|chosen| listed().position(|version| version == chosen)) else {
-            return Ok(FoundVersion::NoVersion { newest: version::choose(None, listed()).map(str::to_owned) });
+            return Ok(FoundVersion::NoVersion {
+                newest: version::choose(None, listed()).map(str::to_owned),
+            });
         };
         let entry: ArchiveEntry = self.lines(*span).nth(at).ok_or(io::ErrorKind::UnexpectedEof)??;
         self.keep(key, &entry);
@@ -213,7 +218,11 @@ impl Index {
     fn keep(&self, key: ResolvedKey, entry: &ArchiveEntry) {
         let urls: usize = entry.urls.iter().map(String::len).sum();
         let digest = entry.digest.as_ref().map_or(0, String::len);
-        let texts = key.0.len() + key.1.as_ref().map_or(0, |wanted| wanted.len()) + entry.version.len() + digest + urls;
+        let texts = key.0.len()
+            + key.1.as_ref().map_or(0, |wanted| wanted.len())
+            + entry.version.len()
+            + digest
+            + urls;
         if texts + size_of::<(ResolvedKey, ArchiveEntry)>() > MAX_RESOLVED_BYTES {
             return;
         }

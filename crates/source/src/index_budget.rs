@@ -152,7 +152,8 @@ mod tests {
         let size = indexes[0].index.memory_bytes();
         let budget = IndexBudget::new(Quotas { total: 4 * size, per_namespace: 3 * size });
         let urls = ["https://a.example/", "https://b.example/", "https://c.example/", "https://d.example/"];
-        let insert = |at: usize, url: &str, namespace: &str| budget.insert(&key(url), namespace, &indexes[at]);
+        let insert =
+            |at: usize, url: &str, namespace: &str| budget.insert(&key(url), namespace, &indexes[at]);
         for (at, url) in urls[..3].iter().enumerate() {
             assert_eq!(insert(at, url, "many").unwrap().len(), 0);
         }

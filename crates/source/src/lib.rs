@@ -39,7 +39,9 @@ pub use limits::{GitLimits, Limits, TreeLimits};
 pub use namespace_semaphore::{NamespacePermit, NamespaceSemaphore};
 pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
-pub use packages::{FilesOwner, Packages, PublishedVersion, QuotaUsage, ResolvedPackage, SourceOptions, SourceQuotas};
+pub use packages::{
+    FilesOwner, Packages, PublishedVersion, QuotaUsage, ResolvedPackage, SourceOptions, SourceQuotas,
+};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
     SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,

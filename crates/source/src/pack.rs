@@ -63,7 +63,12 @@ impl PackedFiles {
 
     /// Returns the package from the store, and adds it first if needed. `origin` names the files in messages. Must not be called
     /// in an async task: it hashes and writes the whole package.
-    pub(crate) fn store(self, store: &Store, claim: Claim, origin: &str) -> Result<StoredPackage, SourceError> {
+    pub(crate) fn store(
+        self,
+        store: &Store,
+        claim: Claim,
+        origin: &str,
+    ) -> Result<StoredPackage, SourceError> {
         if let Some(stored) = store.get_proven(&self.digest, &self.format, &claim) {
             return Ok(stored);
         }

@@ -242,8 +242,7 @@ impl Packages {
             return Ok(stored);
         }
         let digest = self.download(resolved, access).await?;
-        find(&digest)
-            .ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
+        find(&digest).ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
     }
 
     async fn download(&self, resolved: &ResolvedPackage, access: &Access) -> Result<Digest, SourceError> {

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::{digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference};
+use chandler_core::{
+    digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference,
+};
 use reqwest::{
     StatusCode, Url,
     header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED},
@@ -306,7 +308,9 @@ fn find_version(
     let found = repository.index.find(&reference.name, reference.version.as_deref());
     let entry = match found.map_err(|error| invalid_index(error.to_string()))? {
         FoundVersion::Found(entry) => entry,
-        FoundVersion::NoChart => return Err(SourceError::PackageNotFound { url, name: reference.name.clone() }),
+        FoundVersion::NoChart => {
+            return Err(SourceError::PackageNotFound { url, name: reference.name.clone() });
+        }
         FoundVersion::NoVersion { newest } => {
             return Err(SourceError::VersionNotFound {
                 url,

@@ -23,9 +23,9 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
+use self::ledger::{Ledger, LedgerFile};
 pub(crate) use self::{accounting::Reservation, proofs::Claim};
 pub use self::{garbage_collection::Retention, trees::StoredRevision};
-use self::ledger::{Ledger, LedgerFile};
 use crate::{SourceError, archive};
 
 /// A content-addressed store of packages.
@@ -163,7 +163,8 @@ impl Store {
         drop(reservation);
         let mut ledger = lock(&self.ledger);
         let known = ledger.get(&path).cloned();
-        let (namespace, proofs) = known.map_or_else(Default::default, |known| (known.namespace, known.proofs));
+        let (namespace, proofs) =
+            known.map_or_else(Default::default, |known| (known.namespace, known.proofs));
         let namespace = if namespace.is_empty() { claim.namespace.clone() } else { namespace };
         let proofs = Some(self.proofs_with(&path, &namespace, proofs, claim)?);
         file.persist(&path).map_err(failed)?;

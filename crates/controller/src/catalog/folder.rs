@@ -8,7 +8,9 @@ use chandler_core::{
     failure::Failure,
     resolution::parse_version,
 };
-use chandler_source::{Catalog, CatalogRequest, Chart, ChartSummary, FilesOwner, Packages, PackedFiles, SourceTree};
+use chandler_source::{
+    Catalog, CatalogRequest, Chart, ChartSummary, FilesOwner, Packages, PackedFiles, SourceTree,
+};
 
 use crate::tasks::with_files;
 

@@ -13,7 +13,7 @@ use chandler_core::{
     failure::{Category, Failure},
     source::{Origin, content_key, may_use_source},
 };
-use chandler_source::{Packages, SourceTree, StoredRevision};
+use chandler_source::{FilesOwner, Packages, SourceTree, StoredRevision};
 use kube::{
     Client, ResourceExt as _,
     runtime::{

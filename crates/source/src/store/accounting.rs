@@ -148,7 +148,8 @@ mod tests {
 
     fn age(store: &Store) {
         let mut ledger = lock(&store.ledger);
-        let paths: Vec<_> = std::fs::read_dir(&store.packages).unwrap().map(|one| one.unwrap().path()).collect();
+        let paths: Vec<_> =
+            std::fs::read_dir(&store.packages).unwrap().map(|one| one.unwrap().path()).collect();
         for path in paths {
             let file = ledger.get_mut(&path).unwrap();
             file.last_use -= std::time::Duration::from_mins(5);

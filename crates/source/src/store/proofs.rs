@@ -188,7 +188,10 @@ mod tests {
         assert!(!gets(&restarted, &claim("third", URL, Some("word"))), "logins are not stored");
         let record = std::fs::read_dir(&store.proofs).unwrap().next().unwrap().unwrap();
         std::fs::remove_file(record.path()).unwrap();
-        assert!(!gets(&Store::open(directory.path()).unwrap(), &rows[0].1), "nothing is concluded from no file");
+        assert!(
+            !gets(&Store::open(directory.path()).unwrap(), &rows[0].1),
+            "nothing is concluded from no file"
+        );
 
         let friend = claim("mirror", "https://mirror.example/", None);
         assert!(!gets(&store, &friend));
