@@ -1,15 +1,16 @@
 //! The index of a Helm repository. It may have many megabytes, so only the position of each chart is kept in memory. The
 //! versions of the charts are written to a temporary file and read on demand.
 
+mod resolve;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     fs::File,
     io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use chandler_core::{catalog::ANNOTATIONS, version};
+use chandler_core::catalog::ANNOTATIONS;
 use serde::{
     Deserialize, Serialize,
     de::{
@@ -19,6 +20,8 @@ use serde::{
 };
 use serde_saphyr::{Budget, options};
 
+pub(crate) use self::resolve::FoundVersion;
+use self::resolve::ResolvedVersions;
 use crate::file_range::FileRange;
 
 const MAX_CHARTS: usize = 50_000;
@@ -38,9 +41,6 @@ const MAX_CHART_BYTES: u64 = 32 << 20;
 const MAX_MEMORY_BYTES: u64 = 8 << 20;
 /// Memory of a chart, in addition to its name.
 const CHART_BYTES: u64 = 64;
-/// The number of resolved versions that are kept in memory, and the largest one that is.
-const MAX_RESOLVED: usize = 128;
-const MAX_RESOLVED_BYTES: usize = 2 << 10;
 
 /// The fields of a version that are needed to download its archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -120,25 +120,6 @@ struct Span {
     length: u64,
 }
 
-/// The result of resolving a version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FoundVersion {
-    Found(ArchiveEntry),
-    NoChart,
-    /// No version matches. Names the newest one, if there are any.
-    NoVersion {
-        newest: Option<String>,
-    },
-}
-
-#[derive(Deserialize)]
-struct VersionOnly {
-    version: String,
-}
-
-/// A chart, and the requested version.
-type ResolvedKey = (Box<str>, Option<Box<str>>);
-
 /// An index is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndexError {
@@ -159,7 +140,7 @@ pub(crate) struct Index {
     charts_bytes: u64,
     file: File,
     /// Versions that were resolved before.
-    resolved: Mutex<HashMap<ResolvedKey, ArchiveEntry>>,
+    resolved: ResolvedVersions,
 }
 
 impl fmt::Debug for Index {
@@ -179,62 +160,17 @@ impl Index {
         .map_err(|error| IndexError::Yaml(first_line(&error.to_string())))?;
         let file = writer.file.into_inner().map_err(|error| IndexError::TempFile(error.into_error()))?;
         let charts = writer.charts.ok_or(IndexError::NoEntries)?;
-        Ok(Self { charts, charts_bytes: writer.charts_bytes, file, resolved: Mutex::default() })
+        Ok(Self { charts, charts_bytes: writer.charts_bytes, file, resolved: ResolvedVersions::default() })
     }
 
     /// Returns the memory that the index may need, in bytes.
     pub fn memory_bytes(&self) -> u64 {
-        self.charts_bytes + (MAX_RESOLVED * MAX_RESOLVED_BYTES) as u64
+        self.charts_bytes + resolve::MAX_BYTES
     }
 
     /// Returns the size of the file.
     pub fn file_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
-    }
-
-    /// Finds the newest version of a chart that matches `wanted`. `None` means any version.
-    pub fn find(&self, chart: &str, wanted: Option<&str>) -> io::Result<FoundVersion> {
-        let key = (chart.into(), wanted.map(Into::into));
-        if let Some(known) = self.lock().get(&key) {
-            return Ok(FoundVersion::Found(known.clone()));
-        }
-        let Some(span) = self.charts.get(chart) else { return Ok(FoundVersion::NoChart) };
-        // The rest of the entries would need much more memory.
-        let versions: Vec<String> =
-            self.lines::<VersionOnly>(*span).map(|line| Ok(line?.version)).collect::<io::Result<_>>()?;
-        let listed = || versions.iter().map(String::as_str);
-        let chosen = version::choose(wanted, listed());
-        let Some(at) = chosen.and_then(|chosen| listed().position(|version| version == chosen)) else {
-            return Ok(FoundVersion::NoVersion {
-                newest: version::choose(None, listed()).map(str::to_owned),
-            });
-        };
-        let entry: ArchiveEntry = self.lines(*span).nth(at).ok_or(io::ErrorKind::UnexpectedEof)??;
-        self.keep(key, &entry);
-        Ok(FoundVersion::Found(entry))
-    }
-
-    /// Keeps a resolved version in memory, unless it is large.
-    fn keep(&self, key: ResolvedKey, entry: &ArchiveEntry) {
-        let urls: usize = entry.urls.iter().map(String::len).sum();
-        let digest = entry.digest.as_ref().map_or(0, String::len);
-        let texts = key.0.len()
-            + key.1.as_ref().map_or(0, |wanted| wanted.len())
-            + entry.version.len()
-            + digest
-            + urls;
-        if texts + size_of::<(ResolvedKey, ArchiveEntry)>() > MAX_RESOLVED_BYTES {
-            return;
-        }
-        let mut resolved = self.lock();
-        if resolved.len() >= MAX_RESOLVED {
-            resolved.clear();
-        }
-        resolved.insert(key, entry.clone());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ResolvedKey, ArchiveEntry>> {
-        self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the names of all charts, sorted.

@@ -132,12 +132,9 @@ mod tests {
 
     fn index(store: &Store) -> Arc<RepositoryIndex> {
         let yaml = "entries: {web: [{version: 1.0.0, urls: [x]}]}";
-        Arc::new(RepositoryIndex {
-            index: Index::read(yaml.as_bytes(), tempfile::tempfile().unwrap()).unwrap(),
-            digest: Digest::of(yaml),
-            validators: reqwest::header::HeaderMap::new(),
-            _space: store.reservation("team"),
-        })
+        let index = Index::read(yaml.as_bytes(), tempfile::tempfile().unwrap()).unwrap();
+        let (validators, space) = (reqwest::header::HeaderMap::new(), store.reservation("team"));
+        Arc::new(RepositoryIndex::new(index, Digest::of(yaml), validators, space))
     }
 
     fn key(url: &str) -> IndexKey {

@@ -19,6 +19,7 @@ mod namespace_semaphore;
 mod oci;
 mod pack;
 mod packages;
+mod quotas;
 mod repositories;
 mod shared_fetches;
 mod signature;
@@ -39,9 +40,8 @@ pub use limits::{GitLimits, Limits, TreeLimits};
 pub use namespace_semaphore::{NamespacePermit, NamespaceSemaphore};
 pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
-pub use packages::{
-    FilesOwner, Packages, PublishedVersion, QuotaUsage, ResolvedPackage, SourceOptions, SourceQuotas,
-};
+pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
+pub use quotas::{FilesOwner, QuotaUsage, SourceQuotas};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
     SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,

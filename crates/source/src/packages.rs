@@ -18,17 +18,18 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, GitCommit, GitRequest, Limits,
-    PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, FilesOwner, GitCommit, GitRequest, Limits,
+    PackedFiles, QuotaUsage, Retention, SourceError, SourceQuotas, SourceTree, Store, StoredPackage,
+    StoredRevision,
     access_digest::AccessDigest,
     bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
     namespace_semaphore::NamespaceSemaphore,
     oci::{Layer, Registries},
+    quotas::claim,
     repositories::Repositories,
     single_flight::SingleFlightCache,
-    store::Claim,
     verification::Verification,
 };
 
@@ -62,49 +63,6 @@ pub struct SourceOptions {
     pub limits: Limits,
     pub retention: Retention,
     pub quotas: SourceQuotas,
-}
-
-/// How much of the shared resources a namespace may use, in bytes. The limit of the store of all namespaces together is that of
-/// [`Retention`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceQuotas {
-    /// Space in the store.
-    pub store_per_namespace: u64,
-    /// Memory of cached indexes.
-    pub index_per_namespace: u64,
-    /// Memory of the cached indexes of all namespaces together.
-    pub index_total: u64,
-}
-
-impl Default for SourceQuotas {
-    /// For processes of one user: namespaces are not limited.
-    fn default() -> Self {
-        Self { store_per_namespace: u64::MAX, index_per_namespace: u64::MAX, index_total: 256 << 20 }
-    }
-}
-
-/// How much of a shared resource is used.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QuotaUsage {
-    /// The name of the resource in metrics.
-    pub resource: &'static str,
-    /// Bytes by namespace, in any order.
-    pub used: Vec<(String, u64)>,
-    /// How often a quota was exceeded.
-    pub refusals: u64,
-}
-
-/// Whose files a package is made of: the namespace of a Source and its URL.
-#[derive(Clone, Copy, Debug)]
-pub struct FilesOwner<'a> {
-    pub namespace: &'a str,
-    pub url: &'a str,
-}
-
-impl FilesOwner<'_> {
-    fn claim(self) -> Claim {
-        Claim::new(self.namespace, self.url, None)
-    }
 }
 
 impl Default for SourceOptions {
@@ -411,13 +369,4 @@ impl Packages {
             }
         }
     }
-}
-
-/// Returns the source from which a package is requested.
-fn claim(resolved: &ResolvedPackage, access: &Access) -> Claim {
-    let base_url = match &resolved.location {
-        Location::Https { base_url, .. } | Location::Oci { base_url, .. } => base_url,
-    };
-    let login = AccessDigest::from(access.credentials.as_ref());
-    Claim::new(&access.namespace, base_url.as_str(), Some(login))
 }

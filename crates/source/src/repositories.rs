@@ -59,7 +59,13 @@ pub(crate) struct RepositoryIndex {
     pub digest: Digest,
     pub validators: HeaderMap,
     /// The space of its file in the store.
-    pub _space: Reservation,
+    _space: Reservation,
+}
+
+impl RepositoryIndex {
+    pub fn new(index: Index, digest: Digest, validators: HeaderMap, space: Reservation) -> Self {
+        Self { index, digest, validators, _space: space }
+    }
 }
 
 impl Repositories {
@@ -221,7 +227,7 @@ impl Repositories {
             return Ok(last);
         }
         let index = self.read(base_url, yaml, &mut space, &access.namespace).await?;
-        let index = Arc::new(RepositoryIndex { index, digest, validators, _space: space });
+        let index = Arc::new(RepositoryIndex::new(index, digest, validators, space));
         let key = (base_url.clone(), AccessDigest::from(access));
         for removed in self.budget.insert(&key, &access.namespace, &index)? {
             self.indexes.remove(&removed);

@@ -75,6 +75,7 @@ impl State {
             | ReleaseReason::RemovalFailed
             | ReleaseReason::InvalidSpec
             | ReleaseReason::VerificationFailed
+            | ReleaseReason::QuotaExceeded
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
@@ -161,6 +162,7 @@ mod tests {
         (ReleaseReason::GetCaCertificateFailed, State::Failed),
         (ReleaseReason::InvalidSpec, State::Failed),
         (ReleaseReason::VerificationFailed, State::Failed),
+        (ReleaseReason::QuotaExceeded, State::Failed),
         (ReleaseReason::ReleaseCollision, State::Failed),
         (ReleaseReason::WaitingForDependencies, State::Waiting),
         (ReleaseReason::Suspended, State::Waiting),

@@ -34,7 +34,7 @@ async fn a_tenant_gets_no_private_package_no_login_and_not_the_whole_store() {
     install(&test, "7.0.0").await;
     test.wait_ready(ADD_ON, "alpha", "7.0.0").await;
 
-    steal_package(world, Digest::of(&private.bytes).hex()).await;
+    let _evil = steal_package(world, Digest::of(&private.bytes).hex()).await;
     assert_eq!(config_value(&alpha, "thief", "greeting").await, None, "the private package is not installed");
     steal_login(world, &platform, &repository).await;
 
@@ -102,7 +102,7 @@ async fn install(test: &ExtensionWorld, version: &str) {
 }
 
 /// Serves an index that names the digest of the private package, without the package.
-async fn steal_package(world: &World, digest: &str) {
+async fn steal_package(world: &World, digest: &str) -> ChartRepository {
     let folder = world.dir.join("evil");
     let evil = ChartRepository::start(world.sandbox.authority(), &folder).await.unwrap();
     let index = format!(
@@ -111,8 +111,7 @@ async fn steal_package(world: &World, digest: &str) {
     std::fs::write(folder.join("index.yaml"), index).unwrap();
     world.apply_placement("thief", "hello", json!({"repoURL": evil.url(), "version": "7.0.0"})).await;
     wait_failed(world, "thief", "returned HTTP 404").await;
-    // It is used again after the restart.
-    std::mem::forget(evil);
+    evil
 }
 
 /// Names a server of the tenant together with the login of the platform.
@@ -143,9 +142,10 @@ async fn fill_store(world: &World) {
     world.repository.publish(&large_chart(world)).unwrap();
     world.apply_placement("filler", "large", json!({})).await;
     let refused = wait_failed(world, "filler", "--store-quota-per-namespace").await;
-    let message = &condition(&refused, "Ready").unwrap().message;
-    assert!(message.contains(&format!("namespace {} has reached its quota", world.namespace)), "{message}");
-    assert_eq!(refused.last_failure.unwrap().category, "QuotaExceeded");
+    let ready = condition(&refused, "Ready").unwrap();
+    assert_eq!(ready.reason, "QuotaExceeded");
+    let expected = format!("namespace {} has reached its quota", world.namespace);
+    assert!(ready.message.contains(&expected), "{}", ready.message);
 }
 
 /// Writes a chart with content that cannot be compressed below 1 MiB.
