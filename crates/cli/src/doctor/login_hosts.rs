@@ -15,6 +15,7 @@ const CHECK: &str = "login-hosts";
 /// Namespace and name of a Secret.
 type SecretName = (String, String);
 
+/// Checks the Secrets of other namespaces that HelmChartProxies use. Returns nothing if there are none.
 pub async fn check(client: &Client, namespace: Option<&str>) -> Result<Vec<Finding>> {
     let api: Api<HelmChartProxy> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -31,7 +32,7 @@ pub async fn check(client: &Client, namespace: Option<&str>) -> Result<Vec<Findi
             unlimited.push(format!("{namespace}/{name}"));
         }
     }
-    Ok(vec![evaluate(shared.len(), &unlimited)])
+    Ok(if shared.is_empty() { Vec::new() } else { vec![evaluate(shared.len(), &unlimited)] })
 }
 
 /// Returns the Secret with the login of a placement, if it is in another namespace.
