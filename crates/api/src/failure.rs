@@ -23,6 +23,8 @@ string_enum! {
         GetCaCertificateFailed = "GetCACertificateFailed",
         /// A required signature is missing or invalid.
         VerificationFailed = "VerificationFailed",
+        /// A namespace uses as much of a shared resource as it may.
+        QuotaExceeded = "QuotaExceeded",
         ToolUnavailable = "ToolUnavailable",
         Internal = "Internal",
     }

@@ -8,6 +8,7 @@ mod impersonation;
 mod kinds;
 mod leader;
 mod logins;
+mod login_hosts;
 mod policies;
 mod releases;
 mod rights;
@@ -87,6 +88,7 @@ pub async fn run_checks(
         "impersonation",
         impersonation::check(client, manager, namespace.as_deref()).await,
     ));
+    findings.extend(findings_of("login-hosts", login_hosts::check(client, namespace.as_deref()).await));
     findings.extend(findings_of("cluster-api", cluster_api::check(client).await));
     findings.extend(findings_of("caaph", caaph::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;

@@ -26,6 +26,7 @@ use crate::{
     lease::LeaseArgs,
     logging::{self, LogFormat},
     receiver::ReceiverArgs,
+    tenant_flags::TenantFlags,
     traces::{self, TraceArgs},
     tunnel_flags::TunnelFlags,
 };
@@ -55,9 +56,12 @@ pub struct ManagerArgs {
     /// Directory for downloaded packages
     #[arg(long, env = "CHANDLER_STORE", default_value = DEFAULT_STORE)]
     store: PathBuf,
-    /// Maximum size of downloaded packages in MiB; the least recently used packages are removed first
+    /// Maximum size of the store in MiB: packages, files of Sources, catalogs and downloads in progress; the least recently used
+    /// packages of the namespace that uses most are removed first
     #[arg(long, default_value_t = Retention::default().bytes >> 20)]
     store_limit: u64,
+    #[command(flatten)]
+    tenants: TenantFlags,
     /// Allow repositories and registries at this address or range, such as 127.0.0.0/8, even if it is loopback,
     /// link-local or refused; can be repeated
     #[arg(long, value_name = "RANGE")]
@@ -174,6 +178,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         templates,
         store,
         store_limit,
+        tenants,
         allow_source_address,
         refuse_source_address,
         metrics_address,
@@ -232,7 +237,11 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),
         store: store.clone(),
-        sources: source_options(allow_source_address, refuse_source_address, store_limit),
+        sources: SourceOptions {
+            quotas: tenants.quotas(store_limit),
+            ..source_options(allow_source_address, refuse_source_address, store_limit)
+        },
+        require_login_hosts: tenants.require_login_hosts,
         address: metrics_address,
         requests: requests.clone(),
         drain_timeout: Duration::from_secs(drain_seconds),

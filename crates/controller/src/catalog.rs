@@ -19,7 +19,7 @@ use tokio::sync::watch as channel;
 
 use self::changes::CatalogChanges;
 pub use self::{
-    access::{catalog_access, repository_access},
+    access::{catalog_access, login_hosts, repository_access},
     folder::read_folder,
     handle::Catalogs,
     signers::{catalog_signers, public_keys, required_signers},

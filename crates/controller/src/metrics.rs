@@ -1,6 +1,7 @@
-//! Prometheus metrics. The number of label values does not depend on the size of the fleet.
+//! Prometheus metrics. The number of series does not depend on the size of the fleet.
 
 mod labels;
+mod quotas;
 mod scrape;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use self::labels::{
     CacheLabels, CallLabels, CategoryLabels, ChangeLabels, ClientLabels, ClusterLabels, KindLabels,
     OperationLabels, RequestLabels, ScopeLabels, StateLabels,
 };
+use self::quotas::QuotaMetrics;
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 use crate::ManagementError;
 
@@ -52,6 +54,7 @@ pub struct Metrics {
     caches: Family<CacheLabels, Counter>,
     catalogs: Family<StateLabels, Gauge>,
     tunnel: TunnelMetrics,
+    quotas: QuotaMetrics,
     republished: Counter,
     tool_calls: Family<CallLabels, Counter>,
     tool_starts: Counter,
@@ -224,6 +227,7 @@ impl Metrics {
                 Family::default(),
             ),
             tunnel: TunnelMetrics::new(&mut to),
+            quotas: QuotaMetrics::new(&mut to),
             republished: to.add(
                 "packages_republished",
                 "Releases whose package version was published again with other content; they are not upgraded",

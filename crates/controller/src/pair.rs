@@ -286,7 +286,11 @@ pub fn release_context<P: PlacementKind>(
     let ManagementCaches { clusters, references, catalogs, source_packages, tunnels: _ } = caches.clone();
     let placement_state = placement_state(pair, clusters.clone(), written.clone());
     ReleaseContext {
-        secrets: release::Secrets::new(shared.client.clone(), shared.metrics.clone()),
+        secrets: release::Secrets::new(
+            shared.client.clone(),
+            shared.metrics.clone(),
+            shared.require_login_hosts,
+        ),
         client: shared.client,
         clusters,
         releases: pair.cache.clone(),

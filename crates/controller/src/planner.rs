@@ -326,6 +326,7 @@ fn shared(
         uninstall_timeout: NEVER,
         receiver: None,
         fleet: false,
+        require_login_hosts: false,
     }
 }
 

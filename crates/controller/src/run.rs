@@ -111,6 +111,8 @@ pub struct Options {
     pub tunnel: Option<TunnelOptions>,
     /// The proxies that kubeconfigs may name.
     pub proxies: ProxyPolicy,
+    /// Whether a Secret with a login that another namespace uses must name the hosts that the login may be sent to.
+    pub require_login_hosts: bool,
 }
 
 /// The parts of the manager that all controllers share.
@@ -136,6 +138,7 @@ pub struct Shared {
     pub uninstall_timeout: Duration,
     pub receiver: Option<ReceiverOptions>,
     pub fleet: bool,
+    pub require_login_hosts: bool,
 }
 
 /// Caches of the management cluster besides placements and release objects.
@@ -191,6 +194,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
         tunnel,
         proxies,
+        require_login_hosts,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
@@ -235,6 +239,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         uninstall_timeout,
         receiver,
         fleet,
+        require_login_hosts,
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = shared.metric_sources(connections, catalogs, tunnels, requests);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use chandler_core::login_hosts::{self, LoginHosts};
 use reqwest::{Url, header::HeaderValue};
 use serde::Deserialize;
 
@@ -16,9 +17,12 @@ use crate::{Signers, SourceError};
 /// Host names of Docker Hub.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// Access to a source. Equal values share clients and indexes.
+/// Access to a source.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Access {
+    /// The namespace that owns the source. What is stored for it counts against the quotas of that namespace. It does not decide
+    /// what is shared: sources with the same URL, credentials and certificates are.
+    pub namespace: String,
     /// Certificate authority in PEM.
     pub ca_pem: Option<Vec<u8>>,
     pub insecure_skip_tls_verify: bool,
@@ -31,6 +35,7 @@ pub struct Access {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access")
+            .field("namespace", &self.namespace)
             .field("ca", &self.ca_pem.is_some())
             .field("insecure_skip_tls_verify", &self.insecure_skip_tls_verify)
             .field("credentials", &self.credentials.is_some())
@@ -51,6 +56,8 @@ pub struct Credentials {
     client_certificate: Option<Vec<u8>>,
     bucket: Option<BucketKeys>,
     ssh: Option<SshKey>,
+    /// `None` means that the login may be sent to any host.
+    hosts: Option<LoginHosts>,
 }
 
 /// A private key for ssh, and the keys that the server may have.
@@ -141,7 +148,13 @@ impl Credentials {
             return Err(SecretError::Empty(key.to_owned()));
         }
         let client_certificate = certificate.map(|(certificate, key)| [certificate, key].join(&b'\n'));
-        Ok(Self { docker_config, basic, bearer, client_certificate, bucket, ssh })
+        Ok(Self { docker_config, basic, bearer, client_certificate, bucket, ssh, hosts: None })
+    }
+
+    /// Limits the hosts that the login may be sent to. `None` means any host.
+    #[must_use]
+    pub fn limited_to(self, hosts: Option<LoginHosts>) -> Self {
+        Self { hosts, ..self }
     }
 }
 
@@ -239,6 +252,7 @@ impl Access {
     /// Returns the authorization for the host of `url`. It must not be sent to any other host.
     pub(crate) fn authorization(&self, url: &Url) -> Result<Option<Authorization>, SourceError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
+        self.check_host(url)?;
         if let Some(token) = &credentials.bearer {
             return Ok(Some(Authorization::Bearer(token.clone())));
         }
@@ -249,6 +263,18 @@ impl Access {
             Some(config) => docker_authorization(config, url),
             None => Ok(None),
         }
+    }
+
+    /// Fails if the login must not be sent to the host of `url`.
+    pub(crate) fn check_host(&self, url: &Url) -> Result<(), SourceError> {
+        let hosts = self.credentials.as_ref().and_then(|credentials| credentials.hosts.as_ref());
+        let Some(hosts) = hosts else { return Ok(()) };
+        let (host, port) = (url.host_str().unwrap_or_default(), url.port());
+        if hosts.allow(host, port) {
+            return Ok(());
+        }
+        let (secret, host) = (hosts.secret().to_owned(), login_hosts::authority(host, port));
+        Err(SourceError::LoginRefused { secret, host })
     }
 
     pub(crate) fn without_client_certificate(&self) -> Self {
@@ -440,6 +466,21 @@ mod tests {
         assert_eq!((&*key.identity, &*key.known_hosts), ("key", "host key"));
         assert!(key.passphrase.as_deref() == Some("word") && authorization(&ssh, url).is_none());
         assert!(error(&["other"]).unwrap().contains("config.json"));
+    }
+
+    #[test]
+    fn a_login_is_for_its_hosts_only() {
+        let mut bound = access(&[("username", "user"), ("password", "canary")]);
+        let hosts = LoginHosts::parse("shared/login", "charts.example");
+        bound.credentials = bound.credentials.map(|credentials| credentials.limited_to(Some(hosts)));
+        assert!(authorization(&bound, "https://charts.example/stable/").is_some());
+        for other in ["https://charts.example:8443/", "https://evil.example/"] {
+            let refused = bound.authorization(&other.parse().unwrap()).err().unwrap().to_string();
+            assert!(refused.contains("Secret shared/login") && !refused.contains("canary"), "{refused}");
+        }
+        let certificate = Credentials { hosts: Some(LoginHosts::parse("a/b", "")), ..Credentials::default() };
+        let certificate = Access { credentials: Some(certificate), ..Access::default() };
+        assert!(certificate.check_host(&"https://charts.example".parse().unwrap()).is_err());
     }
 
     #[test]

@@ -1,22 +1,43 @@
 //! Identifies access to a source in the keys of caches.
 
-use std::hash::{Hash as _, Hasher};
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::Access;
+use crate::{Access, Credentials};
 
-/// The SHA-256 digest of an [`Access`]. Unlike the access, a key of a cache may stay in memory for long, so it has no credentials
+/// The SHA-256 digest of an [`Access`], except for its namespace. Unlike the access, a key of a cache may stay in memory for long, so it has no credentials
 /// and is small.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AccessDigest([u8; 32]);
 
+impl fmt::Debug for AccessDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessDigest").finish_non_exhaustive()
+    }
+}
+
 impl From<&Access> for AccessDigest {
     fn from(access: &Access) -> Self {
-        let mut hasher = Sha256Hasher(Sha256::new());
-        access.hash(&mut hasher);
-        Self(hasher.0.finalize().into())
+        let Access { namespace: _, ca_pem, insecure_skip_tls_verify, credentials, signers } = access;
+        digest_of(&(ca_pem, insecure_skip_tls_verify, credentials, signers))
     }
+}
+
+impl From<Option<&Credentials>> for AccessDigest {
+    /// Returns the digest of the credentials alone. `None` means that there are none.
+    fn from(credentials: Option<&Credentials>) -> Self {
+        digest_of(&credentials)
+    }
+}
+
+fn digest_of(value: &impl Hash) -> AccessDigest {
+    let mut hasher = Sha256Hasher(Sha256::new());
+    value.hash(&mut hasher);
+    AccessDigest(hasher.0.finalize().into())
 }
 
 /// Computes the SHA-256 digest of what implementations of `Hash` write. They write the lengths of lists and the ends of texts, so
@@ -66,5 +87,10 @@ mod tests {
         let digests: HashSet<_> = different.iter().map(AccessDigest::from).collect();
         assert_eq!(digests.len(), different.len());
         assert!(different.iter().all(|access| digests.contains(&AccessDigest::from(&access.clone()))));
+        let elsewhere = Access { namespace: "other".to_owned(), ..Access::default() };
+        assert!(
+            AccessDigest::from(&elsewhere) == AccessDigest::from(&Access::default()),
+            "namespaces share sources"
+        );
     }
 }

@@ -52,6 +52,27 @@ pub enum SourceError {
     InvalidCertificate { url: String },
     #[error("the credentials for {url} are invalid: {reason}")]
     InvalidCredentials { url: String, reason: &'static str },
+    #[error(
+        "the login of Secret {secret} is not sent to {host}, which its annotation chandler.dev/hosts does not list; correct the \
+         URL, or let the owner of the Secret add the host"
+    )]
+    LoginRefused { secret: String, host: String },
+    #[error(
+        "namespace {namespace} has reached its quota for {resource}: {} MiB are in use, {} MiB more are needed, and {} MiB are \
+         allowed; remove releases, catalogs and Sources that are not needed, leave out large folders with spec.ignore, or increase {flag}",
+        mib(*used), mib(*added), mib(*quota)
+    )]
+    QuotaExceeded {
+        namespace: String,
+        resource: &'static str,
+        used: u64,
+        added: u64,
+        quota: u64,
+        /// The flag of the manager.
+        flag: &'static str,
+    },
+    #[error("{resource} of all namespaces together would exceed {} MiB; this is retried. Increase {flag}", mib(*limit))]
+    SharedQuotaExceeded { resource: &'static str, limit: u64, flag: &'static str },
     #[error("{package} is not installed: {error}")]
     Unverified { package: String, error: VerificationError },
     #[error(
@@ -86,6 +107,12 @@ pub enum SourceError {
     Store(String),
 }
 
+/// Returns a size in MiB with one decimal.
+fn mib(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) >> 20;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         let category = match error {
@@ -95,6 +122,10 @@ impl From<SourceError> for Failure {
             | SourceError::NotListed { .. }
             | SourceError::InvalidCertificate { .. }
             | SourceError::InvalidCredentials { .. } => Category::InvalidSpec,
+            SourceError::LoginRefused { .. } => Category::GetCredentialsFailed,
+            SourceError::QuotaExceeded { .. } | SourceError::SharedQuotaExceeded { .. } => {
+                Category::QuotaExceeded
+            }
             SourceError::PackageNotFound { .. }
             | SourceError::VersionNotFound { .. }
             | SourceError::ArtifactNotFound { .. }

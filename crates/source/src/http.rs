@@ -158,6 +158,9 @@ impl HttpClient {
         let proxy = url.as_str().parse().ok().and_then(|uri| self.proxies.intercept(&uri));
         self.check(&url, proxy.is_some())?;
         let is_same_origin = url.origin() == request.base_url.origin();
+        if is_same_origin {
+            request.access.check_host(&url)?;
+        }
         let client = self.clients.get(request.access, is_same_origin, proxy.as_ref(), request.base_url)?;
         let builder = match body {
             RequestBody::None => client.get(url.clone()),

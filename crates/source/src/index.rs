@@ -1,12 +1,13 @@
 //! The index of a Helm repository. It may have many megabytes, so only the position of each chart is kept in memory. The
 //! versions of the charts are written to a temporary file and read on demand.
 
+mod resolve;
+
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     fs::File,
     io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _},
-    sync::{Arc, Mutex, PoisonError},
 };
 
 use chandler_core::catalog::ANNOTATIONS;
@@ -19,6 +20,8 @@ use serde::{
 };
 use serde_saphyr::{Budget, options};
 
+pub(crate) use self::resolve::FoundVersion;
+use self::resolve::ResolvedVersions;
 use crate::file_range::FileRange;
 
 const MAX_CHARTS: usize = 50_000;
@@ -32,6 +35,12 @@ const MAX_KEYWORD_BYTES: usize = 64;
 const MAX_KEYWORDS: usize = 32;
 const MAX_ANNOTATION_BYTES: usize = 4096;
 const MAX_ANNOTATIONS: usize = 16;
+/// Limit of what is kept of the versions of one chart, in bytes. They are read to resolve a version.
+const MAX_CHART_BYTES: u64 = 32 << 20;
+/// Limit of the memory of one index, in bytes.
+const MAX_MEMORY_BYTES: u64 = 8 << 20;
+/// Memory of a chart, in addition to its name.
+const CHART_BYTES: u64 = 64;
 
 /// The fields of a version that are needed to download its archive.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -127,9 +136,11 @@ pub(crate) enum IndexError {
 /// A parsed index.
 pub(crate) struct Index {
     charts: HashMap<Box<str>, Span>,
+    /// Memory of the names of charts, in bytes.
+    charts_bytes: u64,
     file: File,
-    /// The entries of charts that were requested before.
-    cached: Mutex<HashMap<Box<str>, Arc<[ArchiveEntry]>>>,
+    /// Versions that were resolved before.
+    resolved: ResolvedVersions,
 }
 
 impl fmt::Debug for Index {
@@ -141,26 +152,25 @@ impl fmt::Debug for Index {
 impl Index {
     /// Parses YAML, and writes the versions to `file`.
     pub fn read(yaml: impl Read, file: File) -> Result<Self, IndexError> {
-        let mut writer = VersionWriter { charts: None, file: BufWriter::new(file), position: 0 };
+        let mut writer =
+            VersionWriter { charts: None, charts_bytes: 0, file: BufWriter::new(file), position: 0 };
         serde_saphyr::with_deserializer_from_reader_with_options(yaml, limits(), |deserializer| {
             IndexVisitor(&mut writer).deserialize(deserializer)
         })
         .map_err(|error| IndexError::Yaml(first_line(&error.to_string())))?;
         let file = writer.file.into_inner().map_err(|error| IndexError::TempFile(error.into_error()))?;
         let charts = writer.charts.ok_or(IndexError::NoEntries)?;
-        Ok(Self { charts, file, cached: Mutex::default() })
+        Ok(Self { charts, charts_bytes: writer.charts_bytes, file, resolved: ResolvedVersions::default() })
     }
 
-    /// Returns the archives of all versions of a chart, or `None` if there is no such chart.
-    pub fn archive_entries(&self, chart: &str) -> io::Result<Option<Arc<[ArchiveEntry]>>> {
-        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entries) = cached.get(chart) {
-            return Ok(Some(entries.clone()));
-        }
-        let Some(span) = self.charts.get(chart) else { return Ok(None) };
-        let entries: Arc<[ArchiveEntry]> = self.lines(*span).collect::<io::Result<_>>()?;
-        cached.insert(chart.into(), entries.clone());
-        Ok(Some(entries))
+    /// Returns the memory that the index may need, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.charts_bytes + resolve::MAX_BYTES
+    }
+
+    /// Returns the size of the file.
+    pub fn file_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 
     /// Returns the names of all charts, sorted.
@@ -202,6 +212,7 @@ fn limits() -> serde_saphyr::Options {
 struct VersionWriter {
     /// `None` until the field `entries` is found.
     charts: Option<HashMap<Box<str>, Span>>,
+    charts_bytes: u64,
     file: BufWriter<File>,
     position: u64,
 }
@@ -279,6 +290,10 @@ impl<'de> Visitor<'de> for ChartsVisitor<'_> {
             if name.len() > MAX_NAME_BYTES {
                 continue;
             }
+            self.0.charts_bytes += name.len() as u64 + CHART_BYTES;
+            if self.0.charts_bytes > MAX_MEMORY_BYTES {
+                return Err(A::Error::custom("the names of its charts are too long"));
+            }
             let charts = self.0.charts.get_or_insert_default();
             if charts.len() >= MAX_CHARTS {
                 return Err(A::Error::custom(format!("it has more than {MAX_CHARTS} charts")));
@@ -309,7 +324,7 @@ impl<'de> Visitor<'de> for VersionsVisitor<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut versions: A) -> Result<(), A::Error> {
-        let mut count = 0;
+        let (mut count, start) = (0, self.0.position);
         while let Some(version) = versions.next_element::<Option<ChartVersion>>()? {
             count += 1;
             if count > MAX_VERSIONS_PER_CHART {
@@ -319,6 +334,11 @@ impl<'de> Visitor<'de> for VersionsVisitor<'_> {
             }
             if let Some(version) = version.filter(ChartVersion::is_usable) {
                 self.0.write(&version.truncated()).map_err(A::Error::custom)?;
+            }
+            if self.0.position - start > MAX_CHART_BYTES {
+                return Err(A::Error::custom(format!(
+                    "the versions of a chart have more than {MAX_CHART_BYTES} bytes"
+                )));
             }
         }
         Ok(())

@@ -12,12 +12,14 @@ mod file_range;
 mod git;
 mod http;
 mod index;
+mod index_budget;
 mod index_changes;
 mod limits;
 mod namespace_semaphore;
 mod oci;
 mod pack;
 mod packages;
+mod quotas;
 mod repositories;
 mod shared_fetches;
 mod signature;
@@ -39,6 +41,7 @@ pub use namespace_semaphore::{NamespacePermit, NamespaceSemaphore};
 pub use oci::{Artifact, ArtifactFiles};
 pub use pack::PackedFiles;
 pub use packages::{Packages, PublishedVersion, ResolvedPackage, SourceOptions};
+pub use quotas::{FilesOwner, QuotaUsage, SourceQuotas};
 pub use signature::{
     ExpectedIdentity, KeyError, PolicyError, PolicyUnavailable, RuleError, SignaturePolicy, Signers,
     SignersError, SignersSpec, SourcePrefixError, TrustedRootError, VerificationError,

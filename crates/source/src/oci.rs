@@ -26,7 +26,7 @@ pub use self::artifacts::{Artifact, ArtifactFiles};
 use self::{artifacts::Artifacts, session::Session};
 use crate::{
     Access, ResolvedPackage, SourceError, Store, access_digest::AccessDigest, http::HttpClient,
-    packages::Location, single_flight::SingleFlightCache,
+    packages::Location, single_flight::SingleFlightCache, store::Claim,
 };
 
 const SCHEME: &str = "oci://";
@@ -143,8 +143,9 @@ impl Registries {
         layer: &Layer,
         format: &PackageFormat,
         access: &Access,
+        claim: Claim,
     ) -> Result<Digest, SourceError> {
-        let mut writer = self.store.create()?;
+        let mut writer = self.store.create(claim)?;
         let url = self.download(base_url, layer, access, |chunk| writer.write(chunk)).await?;
         writer.commit(url.as_str(), Digest::parse(&layer.digest).as_ref(), format).await
     }

@@ -14,7 +14,7 @@ use flate2::Crc;
 use tar::{Builder, EntryType, Header};
 
 use self::ignore::IgnoreRules;
-use crate::{SourceError, Store, StoredPackage};
+use crate::{SourceError, Store, StoredPackage, store::Claim};
 
 /// The folder of a chart in its archive. Helm ignores its name.
 const CHART_FOLDER: &str = "chart";
@@ -63,11 +63,16 @@ impl PackedFiles {
 
     /// Returns the package from the store, and adds it first if needed. `origin` names the files in messages. Must not be called
     /// in an async task: it hashes and writes the whole package.
-    pub fn store(self, store: &Store, origin: &str) -> Result<StoredPackage, SourceError> {
-        if let Some(stored) = store.get(&self.digest, &self.format) {
+    pub(crate) fn store(
+        self,
+        store: &Store,
+        claim: Claim,
+        origin: &str,
+    ) -> Result<StoredPackage, SourceError> {
+        if let Some(stored) = store.get_proven(&self.digest, &self.format, &claim) {
             return Ok(stored);
         }
-        let mut writer = store.create()?;
+        let mut writer = store.create(claim)?;
         writer.write(&self.content)?;
         let digest = writer.commit_here(origin, Some(&self.digest), &self.format)?;
         store

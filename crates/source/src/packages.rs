@@ -8,6 +8,7 @@ use std::{
 use chandler_core::{
     digest::Digest,
     package_format::PackageFormat,
+    quota::Quotas,
     release::PackageReference,
     source::{Bucket, RemoteRefs},
 };
@@ -17,19 +18,25 @@ use reqwest::Url;
 use tokio::sync::watch;
 
 use crate::{
-    Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, GitCommit, GitRequest, Limits,
-    PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
+    Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, FilesOwner, GitCommit, GitRequest, Limits,
+    PackedFiles, QuotaUsage, Retention, SourceError, SourceQuotas, SourceTree, Store, StoredPackage,
+    StoredRevision,
     access_digest::AccessDigest,
     bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
+    namespace_semaphore::NamespaceSemaphore,
     oci::{Layer, Registries},
+    quotas::claim,
     repositories::Repositories,
     single_flight::SingleFlightCache,
     verification::Verification,
 };
 
 const GARBAGE_COLLECTION_INTERVAL: Duration = Duration::from_hours(1);
+/// Number of packages that are downloaded at the same time. Namespaces share it fairly. It is large, because repositories that do not
+/// answer must not delay the others of their namespace.
+const CONCURRENT_DOWNLOADS: usize = 64;
 
 /// A version of a package that exists in its source.
 #[derive(Clone, Debug)]
@@ -55,6 +62,7 @@ pub struct SourceOptions {
     pub proxies: Matcher,
     pub limits: Limits,
     pub retention: Retention,
+    pub quotas: SourceQuotas,
 }
 
 impl Default for SourceOptions {
@@ -65,6 +73,7 @@ impl Default for SourceOptions {
             proxies: Matcher::from_env(),
             limits: Limits::default(),
             retention: Retention::default(),
+            quotas: SourceQuotas::default(),
         }
     }
 }
@@ -87,20 +96,25 @@ pub struct Packages {
     git: GitRepositories,
     buckets: Buckets,
     downloads: SingleFlightCache<(Url, Option<Digest>, AccessDigest), Digest>,
+    download_slots: NamespaceSemaphore,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
 }
 
 impl Packages {
     pub fn new(store: Store, options: SourceOptions) -> Self {
-        let SourceOptions { addresses, proxies, limits, retention } = options;
+        let SourceOptions { addresses, proxies, limits, retention, quotas } = options;
+        let SourceQuotas { store_per_namespace, index_per_namespace, index_total } = quotas;
+        store.set_quotas(Quotas { total: retention.bytes, per_namespace: store_per_namespace });
+        let index_quotas = Quotas { total: index_total, per_namespace: index_per_namespace };
         let http = Arc::new(HttpClient::new(addresses, proxies, limits));
         Self {
-            repositories: Repositories::new(http.clone(), store.clone()),
+            repositories: Repositories::new(http.clone(), store.clone(), index_quotas),
             registries: Registries::new(http.clone(), store.clone()),
             git: GitRepositories::new(http.clone(), store.clone()),
             buckets: Buckets::new(http),
             downloads: SingleFlightCache::new(limits.cache_ttl),
+            download_slots: NamespaceSemaphore::new(CONCURRENT_DOWNLOADS),
             package_hits: CacheHits::default(),
             verification: Verification::new(limits.cache_ttl),
             retention,
@@ -151,15 +165,25 @@ impl Packages {
         [("index", self.repositories.index_hits()), ("package", self.package_hits.counts())]
     }
 
-    /// Returns the package from the store, and downloads it first if needed. Concurrent callers share the download. Fails if the
-    /// package does not have the required signatures.
+    /// Returns what namespaces use of the resources that have quotas.
+    pub fn quota_usage(&self) -> [QuotaUsage; 2] {
+        let (store, index) = (self.store.usage(), self.repositories.index_usage());
+        let usage = |resource, (used, refusals)| QuotaUsage { resource, used, refusals };
+        [usage("store", store), usage("index", index)]
+    }
+
+    /// Returns the package from the store, and downloads it first if needed: also if it is stored, but neither the namespace nor the
+    /// login has proved that it can read it. Concurrent callers share the download. Fails if the package does not have the required
+    /// signatures.
     pub async fn fetch(
         &self,
         resolved: &ResolvedPackage,
         access: &Access,
     ) -> Result<StoredPackage, SourceError> {
         self.verify(resolved, access).await?;
-        let stored = resolved.digest.as_ref().and_then(|digest| self.store.get(digest, &resolved.format));
+        let claim = claim(resolved, access);
+        let find = |digest: &Digest| self.store.get_proven(digest, &resolved.format, &claim);
+        let stored = resolved.digest.as_ref().and_then(find);
         self.package_hits.record(stored.is_some());
         if let Some(stored) = stored {
             return Ok(stored);
@@ -168,44 +192,51 @@ impl Packages {
             Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
         let key = (source, resolved.digest.clone(), AccessDigest::from(access));
-        let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
+        let (namespace, max_age) = (&access.namespace, Duration::MAX);
+        let download = |_| self.download(resolved, access);
+        let digest = self.downloads.get_for_namespace(namespace, max_age, key, download).await?;
         // The cached result of an earlier download does not prove that the file still exists.
-        if let Some(stored) = self.store.get(&digest, &resolved.format) {
+        if let Some(stored) = find(&digest) {
             return Ok(stored);
         }
         let digest = self.download(resolved, access).await?;
-        self.store
-            .get(&digest, &resolved.format)
-            .ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
+        find(&digest).ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
     }
 
     async fn download(&self, resolved: &ResolvedPackage, access: &Access) -> Result<Digest, SourceError> {
+        let claim = claim(resolved, access);
+        let _slot = self.download_slots.acquire(&access.namespace).await?;
         match &resolved.location {
             Location::Https { base_url, archive } => {
-                self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access).await
+                self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access, claim).await
             }
             Location::Oci { base_url, layer, .. } => {
-                self.registries.fetch(base_url, layer, &resolved.format, access).await
+                self.registries.fetch(base_url, layer, &resolved.format, access, claim).await
             }
         }
     }
 
     /// Stores a package that was made of files. `origin` names them in messages. Must not be called in an async task.
-    pub fn store_files(&self, packed: PackedFiles, origin: &str) -> Result<StoredPackage, SourceError> {
-        packed.store(&self.store, origin)
+    pub fn store_files(
+        &self,
+        packed: PackedFiles,
+        owner: FilesOwner<'_>,
+        origin: &str,
+    ) -> Result<StoredPackage, SourceError> {
+        packed.store(&self.store, owner.claim(), origin)
     }
 
-    /// Returns the package with this digest that was made of files of a Source with this URL, if it is in the store. Fails as
+    /// Returns the package with this digest, if it is in the store and was made of files of a Source of this owner. Fails as
     /// [`Packages::check_files`] does.
     pub fn stored_files(
         &self,
-        url: &str,
+        owner: FilesOwner<'_>,
         signers: Option<&str>,
         digest: &Digest,
         format: &PackageFormat,
     ) -> Result<Option<StoredPackage>, SourceError> {
-        self.check_files(url, signers)?;
-        let stored = self.store.get(digest, format);
+        self.check_files(owner.url, signers)?;
+        let stored = self.store.get_proven(digest, format, &owner.claim());
         self.package_hits.record(stored.is_some());
         Ok(stored)
     }
@@ -299,16 +330,15 @@ impl Packages {
         read.map_err(|error| SourceError::Store(error.to_string()))
     }
 
-    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
-    /// exceed the retention.
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if that would exceed a quota.
     pub async fn store_tree(
         &self,
         key: &str,
         revision: StoredRevision,
         tree: SourceTree,
     ) -> Result<(), SourceError> {
-        let (store, key, limit) = (self.store.clone(), key.to_owned(), self.retention.bytes);
-        let write = move || store.store_tree(&key, &revision, &tree, limit);
+        let (store, key) = (self.store.clone(), key.to_owned());
+        let write = move || store.store_tree(&key, &revision, &tree);
         let write = tokio::task::spawn_blocking(write).await;
         write.map_err(|error| SourceError::Store(error.to_string()))?
     }

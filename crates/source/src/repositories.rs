@@ -8,8 +8,7 @@ use std::{
 };
 
 use chandler_core::{
-    digest::Digest, package_format::PackageFormat, release::PackageReference, url_login::WithoutLogin,
-    version,
+    digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference, url_login::WithoutLogin,
 };
 use reqwest::{
     StatusCode, Url,
@@ -22,22 +21,34 @@ use crate::{
     Access, ResolvedPackage, SourceError, Store,
     access_digest::AccessDigest,
     http::{HttpClient, HttpRequest, HttpResponse},
-    index::{ArchiveEntry, Index, IndexError},
+    index::{ArchiveEntry, FoundVersion, Index, IndexError},
+    index_budget::{IndexBudget, IndexKey},
     index_changes::IndexChanges,
+    namespace_semaphore::NamespaceSemaphore,
     packages::{Location, PublishedVersion},
     single_flight::SingleFlightCache,
+    store::{Claim, Reservation},
 };
 
 /// Minimum age of an index before it is requested again because a version is missing in it. It limits the requests of a fleet
 /// that waits for a version.
 const MIN_REFRESH_AGE: Duration = Duration::from_secs(5);
 
+/// Number of indexes that are requested at the same time. Namespaces share it fairly. It is large, because repositories that do not
+/// answer must not delay the others of their namespace.
+const CONCURRENT_REQUESTS: usize = 128;
+/// Number of indexes that are parsed at the same time. Each occupies a processor. Namespaces share it fairly.
+const CONCURRENT_READS: usize = 4;
+
 /// All https repositories. Their indexes are cached and shared.
 #[derive(Debug)]
 pub(crate) struct Repositories {
     http: Arc<HttpClient>,
     store: Store,
-    indexes: SingleFlightCache<(Url, AccessDigest), Arc<RepositoryIndex>>,
+    indexes: SingleFlightCache<IndexKey, Arc<RepositoryIndex>>,
+    budget: IndexBudget,
+    requests: NamespaceSemaphore,
+    reads: NamespaceSemaphore,
     changes: IndexChanges,
 }
 
@@ -47,12 +58,33 @@ pub(crate) struct RepositoryIndex {
     pub index: Index,
     pub digest: Digest,
     pub validators: HeaderMap,
+    /// The space of its file in the store.
+    _space: Reservation,
+}
+
+impl RepositoryIndex {
+    pub fn new(index: Index, digest: Digest, validators: HeaderMap, space: Reservation) -> Self {
+        Self { index, digest, validators, _space: space }
+    }
 }
 
 impl Repositories {
-    pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
-        let indexes = SingleFlightCache::new(http.limits.cache_ttl);
-        Self { indexes, http, store, changes: IndexChanges::default() }
+    /// `quotas` limit the memory of cached indexes.
+    pub fn new(http: Arc<HttpClient>, store: Store, quotas: Quotas) -> Self {
+        Self {
+            indexes: SingleFlightCache::new(http.limits.cache_ttl),
+            budget: IndexBudget::new(quotas),
+            requests: NamespaceSemaphore::new(CONCURRENT_REQUESTS),
+            reads: NamespaceSemaphore::new(CONCURRENT_READS),
+            http,
+            store,
+            changes: IndexChanges::default(),
+        }
+    }
+
+    /// Returns the memory that the indexes of each namespace use, and how often a quota was exceeded.
+    pub fn index_usage(&self) -> (Vec<(String, u64)>, u64) {
+        self.budget.usage()
     }
 
     /// Returns the base URL of a repository.
@@ -102,8 +134,12 @@ impl Repositories {
         access: &Access,
     ) -> Result<Arc<RepositoryIndex>, SourceError> {
         let key = (base_url.clone(), AccessDigest::from(access));
-        let refresh = |last| self.refresh_index(base_url, access, last, None);
-        self.indexes.get_with_max_age(max_age, key, refresh).await
+        let refresh = |last| async move {
+            let _slot = self.requests.acquire(&access.namespace).await?;
+            self.refresh_index(base_url, access, last, None).await
+        };
+        self.budget.touch(&key);
+        self.indexes.get_for_namespace(&access.namespace, max_age, key, refresh).await
     }
 
     /// Returns the versions of a chart.
@@ -135,6 +171,7 @@ impl Repositories {
     ) -> Result<Option<Arc<RepositoryIndex>>, SourceError> {
         let (base_url, access) = parse_repository(repository, access)?;
         let key = (base_url.clone(), AccessDigest::from(&access));
+        let _slot = self.requests.acquire(&access.namespace).await?;
         let mut response = None;
         if !validators.is_empty() && !self.indexes.has_value(&key).await {
             let conditional = self.request_index(&base_url, &access, validators).await?;
@@ -144,7 +181,7 @@ impl Repositories {
             response = Some(conditional);
         }
         let refresh = |last| self.refresh_index(&base_url, &access, last, response);
-        self.indexes.get_with_max_age(Duration::ZERO, key, refresh).await.map(Some)
+        self.indexes.get_for_namespace(&access.namespace, Duration::ZERO, key, refresh).await.map(Some)
     }
 
     /// Downloads an archive into the store.
@@ -154,10 +191,11 @@ impl Repositories {
         archive: &Url,
         expected: Option<&Digest>,
         access: &Access,
+        claim: Claim,
     ) -> Result<Digest, SourceError> {
         let response =
             self.request(base_url, archive.clone(), access, HeaderMap::new()).await?.error_for_status()?;
-        let mut writer = self.store.create()?;
+        let mut writer = self.store.create(claim)?;
         response.for_each_chunk(self.http.limits.package_bytes, |chunk| writer.write(chunk)).await?;
         writer.commit(archive.as_str(), expected, &PackageFormat::default()).await
     }
@@ -182,16 +220,22 @@ impl Repositories {
         }
         let response = response.error_for_status()?;
         let validators = validators(&response);
-        let (yaml, digest) = self.download(response).await?;
+        let mut space = self.store.reservation(&access.namespace);
+        let (yaml, digest) = self.download(response, &mut space).await?;
         let is_update = last.is_some();
         if let Some(last) = last.filter(|last| last.digest == digest) {
             return Ok(last);
         }
-        let index = self.read(base_url, yaml).await?;
+        let index = self.read(base_url, yaml, &mut space, &access.namespace).await?;
+        let index = Arc::new(RepositoryIndex::new(index, digest, validators, space));
+        let key = (base_url.clone(), AccessDigest::from(access));
+        for removed in self.budget.insert(&key, &access.namespace, &index)? {
+            self.indexes.remove(&removed);
+        }
         if is_update {
             self.changes.record(base_url);
         }
-        Ok(Arc::new(RepositoryIndex { index, digest, validators }))
+        Ok(index)
     }
 
     async fn request_index(
@@ -204,12 +248,19 @@ impl Repositories {
         self.request(base_url, url, access, validators).await
     }
 
-    async fn download(&self, response: HttpResponse) -> Result<(File, Digest), SourceError> {
+    /// Downloads an index to a file without a name, and reserves space for it.
+    async fn download(
+        &self,
+        response: HttpResponse,
+        space: &mut Reservation,
+    ) -> Result<(File, Digest), SourceError> {
         let (mut file, mut hash) = (self.store.temp_file()?, Sha256::new());
         let failed = |error: std::io::Error| SourceError::Store(error.to_string());
         let limit = self.http.limits.index_bytes;
         response
             .for_each_chunk(limit, |chunk| {
+                // Twice, because the versions are written to another file while it is parsed.
+                space.grow(2 * chunk.len() as u64)?;
                 hash.update(chunk);
                 file.write_all(chunk).map_err(failed)
             })
@@ -218,12 +269,26 @@ impl Repositories {
         Ok((file, Digest::from_sha256(&hash.finalize().into())))
     }
 
-    /// Parses the index on a blocking thread, because a large one takes seconds.
-    async fn read(&self, base_url: &Url, yaml: File) -> Result<Index, SourceError> {
+    /// Parses the index on a blocking thread, because a large one takes seconds. Then only the versions need space.
+    async fn read(
+        &self,
+        base_url: &Url,
+        yaml: File,
+        space: &mut Reservation,
+        namespace: &str,
+    ) -> Result<Index, SourceError> {
         let versions = self.store.temp_file()?;
-        let read = tokio::task::spawn_blocking(move || Index::read(BufReader::new(yaml), versions)).await;
+        let slot = self.reads.wait(namespace).await;
+        let read = move || {
+            let _slot = slot;
+            Index::read(BufReader::new(yaml), versions)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
         let invalid = |reason| SourceError::InvalidIndex { url: base_url.to_string(), reason };
-        read.map_err(|error| invalid(error.to_string()))?.map_err(|error| invalid(error.to_string()))
+        let index = read.map_err(|error| invalid(error.to_string()))?;
+        let index = index.map_err(|error| invalid(error.to_string()))?;
+        space.set(index.file_bytes().map_err(|error| SourceError::Store(error.to_string()))?);
+        Ok(index)
     }
 
     async fn request(
@@ -246,23 +311,25 @@ fn find_version(
 ) -> Result<ResolvedPackage, SourceError> {
     let url = base_url.to_string();
     let invalid_index = |reason: String| SourceError::InvalidIndex { url: url.clone(), reason };
-    let entries = repository.index.archive_entries(&reference.name);
-    let entries = entries
-        .map_err(|error| invalid_index(error.to_string()))?
-        .ok_or_else(|| SourceError::PackageNotFound { url: url.clone(), name: reference.name.clone() })?;
-    let versions = || entries.iter().map(|entry| entry.version.as_str());
-    let chosen = version::choose(reference.version.as_deref(), versions());
-    let entry = entries.iter().find(|entry| chosen == Some(entry.version.as_str()));
-    let entry = entry.ok_or_else(|| SourceError::VersionNotFound {
-        url: url.clone(),
-        name: reference.name.clone(),
-        version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
-        newest: version::choose(None, versions()).unwrap_or("none").to_owned(),
-    })?;
-    let archive = archive_url(base_url, entry)?;
-    let digest = published_digest(entry).map_err(|error| invalid_index(error.to_string()))?;
+    let found = repository.index.find(&reference.name, reference.version.as_deref());
+    let entry = match found.map_err(|error| invalid_index(error.to_string()))? {
+        FoundVersion::Found(entry) => entry,
+        FoundVersion::NoChart => {
+            return Err(SourceError::PackageNotFound { url, name: reference.name.clone() });
+        }
+        FoundVersion::NoVersion { newest } => {
+            return Err(SourceError::VersionNotFound {
+                url,
+                name: reference.name.clone(),
+                version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
+                newest: newest.unwrap_or_else(|| "none".to_owned()),
+            });
+        }
+    };
+    let archive = archive_url(base_url, &entry)?;
+    let digest = published_digest(&entry).map_err(|error| invalid_index(error.to_string()))?;
     Ok(ResolvedPackage {
-        version: entry.version.clone(),
+        version: entry.version,
         digest,
         format: PackageFormat::default(),
         location: Location::Https { base_url: base_url.clone(), archive },

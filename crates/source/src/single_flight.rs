@@ -52,10 +52,13 @@ impl<V> CachedResult<V> {
         if self.result.is_ok() { self.ttl.min(max_age) } else { self.ttl }
     }
 
-    /// Returns whether the result is also that of a namespace. That another namespace has no free slot says nothing about it.
+    /// Returns whether the result is also that of a namespace. That another namespace has no free slot, or has reached a quota, says
+    /// nothing about it.
     fn is_for(&self, namespace: Option<&str>) -> bool {
         match &self.result {
-            Err(SourceError::Busy { namespace: busy }) => namespace == Some(busy.as_str()),
+            Err(SourceError::Busy { namespace: own } | SourceError::QuotaExceeded { namespace: own, .. }) => {
+                namespace == Some(own.as_str())
+            }
             _ => true,
         }
     }
@@ -195,6 +198,11 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
         let Some(slot) = slot else { return false };
         slot.lock().await.as_ref().is_some_and(|cached| cached.last_success.is_some())
+    }
+
+    /// Removes a result. Callers that wait for it still get it.
+    pub fn remove(&self, key: &K) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.remove(key);
     }
 
     fn slot(&self, key: K) -> Slot<V> {

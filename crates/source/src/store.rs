@@ -1,9 +1,13 @@
 //! The store of downloaded packages, by content: `sha256/<hex>.tgz` for charts, `sha256/<hex>.package` for other formats.
+//! What is written is accounted per namespace, and a package is handed out only to those who have proved that they can read it.
 //! Only charts and bundles are validated as archives, so a chart is never read from a file of another format. Files are complete,
 //! because they are renamed into place.
 
+mod accounting;
 mod catalogs;
 mod garbage_collection;
+mod ledger;
+mod proofs;
 mod trees;
 
 use std::{
@@ -19,6 +23,8 @@ use chandler_core::{digest::Digest, package_format::PackageFormat};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
+use self::ledger::{Ledger, LedgerFile};
+pub(crate) use self::{accounting::Reservation, proofs::Claim};
 pub use self::{garbage_collection::Retention, trees::StoredRevision};
 use crate::{SourceError, archive};
 
@@ -28,6 +34,9 @@ pub struct Store {
     packages: PathBuf,
     catalogs: PathBuf,
     sources: PathBuf,
+    proofs: PathBuf,
+    /// Locked before `in_use`, if both are.
+    ledger: Arc<Mutex<Ledger>>,
     /// The number of [`StoredPackage`]s of each file.
     in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
 }
@@ -67,18 +76,48 @@ impl Store {
     /// Opens the store in `directory`, and creates it if it does not exist.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, SourceError> {
         let directory = directory.into();
-        let [packages, catalogs, sources] =
-            ["sha256", "catalogs", "sources"].map(|name| directory.join(name));
-        for directory in [&packages, &catalogs, &sources] {
+        let [packages, catalogs, sources, proofs] =
+            ["sha256", "catalogs", "sources", "proofs"].map(|name| directory.join(name));
+        for directory in [&packages, &catalogs, &sources, &proofs] {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        Ok(Self { packages, catalogs, sources, in_use: Arc::default() })
+        let (ledger, in_use) = (Arc::default(), Arc::default());
+        let store = Self { packages, catalogs, sources, proofs, ledger, in_use };
+        store.read_ledger().map_err(failed)?;
+        Ok(store)
+    }
+
+    /// Accounts what is in the store, and removes the proofs of packages that are not.
+    fn read_ledger(&self) -> std::io::Result<()> {
+        let mut ledger = lock(&self.ledger);
+        for (path, bytes, last_use) in files_in(&self.packages)? {
+            let (namespace, proofs) = self.read_proofs(&path);
+            ledger.insert(path, LedgerFile { namespace, bytes, last_use, proofs: Some(proofs) });
+        }
+        for (path, bytes, last_use) in files_in(&self.sources)? {
+            let namespace = trees::namespace_of(&path).unwrap_or_default();
+            ledger.insert(path, LedgerFile { namespace, bytes, last_use, proofs: None });
+        }
+        for (path, bytes, last_use) in files_in(&self.catalogs)? {
+            // Its owner is known as soon as the catalog is read again.
+            ledger.insert(path, LedgerFile { namespace: String::new(), bytes, last_use, proofs: None });
+        }
+        for entry in std::fs::read_dir(&self.proofs)?.flatten() {
+            if ledger.get(&self.packages.join(entry.file_name())).is_none() {
+                // It is tried again at the next start.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the package with this digest and format, if it is in the store, and updates its time of last use.
     pub fn get(&self, digest: &Digest, format: &PackageFormat) -> Option<StoredPackage> {
-        let mut in_use = lock(&self.in_use);
         let path = self.path(digest, format);
+        if let Some(file) = lock(&self.ledger).get_mut(&path) {
+            file.last_use = SystemTime::now();
+        }
+        let mut in_use = lock(&self.in_use);
         let file = File::open(&path).ok()?;
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!(%error, "cannot update the time of last use");
@@ -93,10 +132,44 @@ impl Store {
         })
     }
 
-    /// Creates a writer for a new package.
-    pub fn create(&self) -> Result<PackageWriter, SourceError> {
+    /// Returns the package with this digest and format, if it is in the store and the namespace or the login has proved that it
+    /// can read it.
+    pub(crate) fn get_proven(
+        &self,
+        digest: &Digest,
+        format: &PackageFormat,
+        claim: &Claim,
+    ) -> Option<StoredPackage> {
+        self.is_proven(&self.path(digest, format), claim).then(|| self.get(digest, format)).flatten()
+    }
+
+    /// Creates a writer for a new package, which proves that the claim is right.
+    pub(crate) fn create(&self, claim: Claim) -> Result<PackageWriter, SourceError> {
         let file = NamedTempFile::new_in(&self.packages).map_err(failed)?;
-        Ok(PackageWriter { store: self.clone(), file, hash: Sha256::new(), size: 0 })
+        let reservation = self.reservation(&claim.namespace);
+        Ok(PackageWriter { store: self.clone(), file, hash: Sha256::new(), size: 0, claim, reservation })
+    }
+
+    /// Moves a complete package into the store. Its owner is the namespace that was the first to store it.
+    fn add(
+        &self,
+        file: NamedTempFile,
+        path: PathBuf,
+        claim: &Claim,
+        reservation: Reservation,
+    ) -> Result<(), SourceError> {
+        let bytes = file.as_file().metadata().map_err(failed)?.len();
+        // Both are accounted for a moment, but not longer.
+        drop(reservation);
+        let mut ledger = lock(&self.ledger);
+        let known = ledger.get(&path).cloned();
+        let (namespace, proofs) =
+            known.map_or_else(Default::default, |known| (known.namespace, known.proofs));
+        let namespace = if namespace.is_empty() { claim.namespace.clone() } else { namespace };
+        let proofs = Some(self.proofs_with(&path, &namespace, proofs, claim)?);
+        file.persist(&path).map_err(failed)?;
+        ledger.insert(path, LedgerFile { namespace, bytes, last_use: SystemTime::now(), proofs });
+        Ok(())
     }
 
     /// Creates an unnamed file, which is deleted when it is closed.
@@ -116,10 +189,13 @@ pub struct PackageWriter {
     file: NamedTempFile,
     hash: Sha256,
     size: u64,
+    claim: Claim,
+    reservation: Reservation,
 }
 
 impl PackageWriter {
     pub fn write(&mut self, chunk: &[u8]) -> Result<(), SourceError> {
+        self.reservation.grow(chunk.len() as u64)?;
         self.size += chunk.len() as u64;
         self.hash.update(chunk);
         self.file.write_all(chunk).map_err(failed)
@@ -145,7 +221,7 @@ impl PackageWriter {
         expected: Option<&Digest>,
         format: &PackageFormat,
     ) -> Result<Digest, SourceError> {
-        let Self { store, mut file, hash, size } = self;
+        let Self { store, mut file, hash, size, claim, reservation } = self;
         let digest = Digest::from_sha256(&hash.finalize().into());
         if let Some(expected) = expected.filter(|expected| **expected != digest) {
             return Err(SourceError::DigestMismatch {
@@ -160,9 +236,19 @@ impl PackageWriter {
                 SourceError::InvalidArchive { url: url.to_owned(), reason: error.to_string() }
             })?;
         }
-        file.persist(store.path(&digest, format)).map_err(failed)?;
+        store.add(file, store.path(&digest, format), &claim, reservation)?;
         Ok(digest)
     }
+}
+
+/// Returns the complete files of a folder: their paths, sizes and times of last use.
+fn files_in(folder: &Path) -> std::io::Result<Vec<(PathBuf, u64, SystemTime)>> {
+    let file = |entry: std::fs::DirEntry| {
+        let is_temporary = entry.file_name().to_string_lossy().starts_with(trees::TEMPORARY);
+        let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file() && !is_temporary)?;
+        Some((entry.path(), metadata.len(), metadata.modified().ok()?))
+    };
+    Ok(std::fs::read_dir(folder)?.flatten().filter_map(file).collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -186,7 +272,8 @@ mod tests {
         let digest = Digest::of(&package);
         let (chart_format, other_format) = (PackageFormat::default(), PackageFormat::new("text/yaml"));
         let write = |content: &[u8]| {
-            let mut writer = store.create().unwrap();
+            let claim = Claim::new("team", "https://charts.example", None);
+            let mut writer = store.create(claim).unwrap();
             writer.write(content).unwrap();
             writer
         };

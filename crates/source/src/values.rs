@@ -113,13 +113,13 @@ mod tests {
     use tar::EntryType::Regular;
 
     use super::*;
-    use crate::{Store, archive::testing::pack};
+    use crate::{Store, archive::testing::pack, store::Claim};
 
     async fn values_of(files: &[(&str, &[u8])]) -> Result<PackageValues, SourceError> {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         let entries: Vec<_> = files.iter().map(|(name, content)| (*name, Regular, *content)).collect();
-        let mut writer = store.create().unwrap();
+        let mut writer = store.create(Claim::new("team", "https://charts.example", None)).unwrap();
         writer.write(&pack(&entries)).unwrap();
         let digest: Digest = writer.commit("url", None, &PackageFormat::default()).await.unwrap();
         store.get(&digest, &PackageFormat::default()).unwrap().values().await

@@ -20,6 +20,7 @@ use crate::{
     repositories::Repositories,
     signature::{Requirement, verify},
     single_flight::SingleFlightCache,
+    store::Claim,
 };
 
 /// With more verified packages than this, all are removed from the cache and verified again on demand.
@@ -72,10 +73,11 @@ impl Packages {
         *current = policy.map(Arc::new);
     }
 
-    /// Returns the package with this digest if it is in the store and has the required signatures. `signers` are the signers
-    /// that a catalog requires in addition to the policy of the platform.
+    /// Returns the package with this digest if it is in the store, the namespace that owns the source has got it from there before, and
+    /// it has the required signatures. `signers` are the signers that a catalog requires in addition to the policy of the platform.
     pub fn stored(
         &self,
+        namespace: &str,
         reference: &PackageReference,
         digest: &Digest,
         format: &PackageFormat,
@@ -86,7 +88,8 @@ impl Packages {
         let is_verified =
             required.iter().all(|signers| self.verification.is_verified(digest, format, signers));
         if is_verified {
-            self.store.get(digest, format).inspect(|_| self.package_hits.record(true))
+            let claim = Claim::new(namespace, base_url.as_str(), None);
+            self.store.get_proven(digest, format, &claim).inspect(|_| self.package_hits.record(true))
         } else {
             None
         }

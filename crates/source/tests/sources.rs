@@ -17,4 +17,5 @@ mod sources {
     mod repositories;
     mod signatures;
     mod socks;
+    mod tenants;
 }

@@ -50,6 +50,15 @@
 {{- with (.Values.clusterDeletion).timeoutSeconds }}
 - --cluster-deletion-timeout-seconds={{ int . }}
 {{- end }}
+{{- with (.Values.quotas).storeMiBPerNamespace }}
+- --store-quota-per-namespace={{ int . }}
+{{- end }}
+{{- with (.Values.quotas).indexMiBPerNamespace }}
+- --index-quota-per-namespace={{ int . }}
+{{- end }}
+{{- if (.Values.security).strict }}
+- --require-login-hosts
+{{- end }}
 {{- if .Values.hooks.enabled }}
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}
 - --hooks-failure-policy={{ .Values.hooks.failurePolicy }}

@@ -29,6 +29,8 @@ string_enum! {
         InvalidSpec = "InvalidSpec",
         /// A required signature of the package is missing or invalid.
         VerificationFailed = "VerificationFailed",
+        /// The namespace uses as much of a shared resource, such as the package store, as it may.
+        QuotaExceeded = "QuotaExceeded",
         /// Another object claims the same release.
         ReleaseCollision = "ReleaseCollision",
         /// Releases that this one depends on are not ready.

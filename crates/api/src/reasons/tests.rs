@@ -10,7 +10,7 @@ fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
 }
 
 /// The categories, which catalogs, Extensions and Syncs use as reasons.
-const CATEGORIES: [&str; 19] = [
+const CATEGORIES: [&str; 20] = [
     "Cancelled",
     "Conflict",
     "Forbidden",
@@ -23,6 +23,7 @@ const CATEGORIES: [&str; 19] = [
     "InvalidValues",
     "NotReady",
     "PackageNotFound",
+    "QuotaExceeded",
     "Rejected",
     "SourceUnavailable",
     "Timeout",
@@ -72,6 +73,7 @@ fn reasons_of_release_objects_are_stable() {
             "PolicyInvalid",
             "PolicyNotFound",
             "PreparingToHelmInstall",
+            "QuotaExceeded",
             "Ready",
             "ReleaseCollision",
             "RetriesExhausted",
@@ -114,6 +116,7 @@ fn reasons_of_release_objects_are_stable() {
             "PolicyInvalid",
             "PolicyNotFound",
             "Preparing",
+            "QuotaExceeded",
             "ReadFailed",
             "Ready",
             "ReleaseCollision",

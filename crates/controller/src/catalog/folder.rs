@@ -8,15 +8,18 @@ use chandler_core::{
     failure::Failure,
     resolution::parse_version,
 };
-use chandler_source::{Catalog, CatalogRequest, Chart, ChartSummary, Packages, PackedFiles, SourceTree};
+use chandler_source::{
+    Catalog, CatalogRequest, Chart, ChartSummary, FilesOwner, Packages, PackedFiles, SourceTree,
+};
 
 use crate::tasks::with_files;
 
 /// Reads the charts in a folder of a Source, makes a package of each, and stores the packages and the catalog. A folder that has
-/// not changed is not read again. If a chart is invalid, the stored catalog stays.
+/// not changed is not read again. If a chart is invalid, the stored catalog stays. `owner` is that of the Source.
 pub async fn read_folder(
     packages: &Arc<Packages>,
     request: CatalogRequest<'_>,
+    owner: FilesOwner<'_>,
     tree: &Arc<SourceTree>,
     path: Option<&str>,
 ) -> Result<Catalog, Failure> {
@@ -30,7 +33,7 @@ pub async fn read_folder(
     let mut charts: BTreeMap<String, Vec<FolderChart>> = BTreeMap::new();
     for mut chart in found {
         let path = join(path, &chart.folder).unwrap_or_default();
-        let package = package(packages, &folder, &chart).await?;
+        let package = package(packages, owner, &folder, &chart).await?;
         chart.entry.folder = Some(EntryFolder { path, revision: tree.revision.clone(), digest: package });
         charts.entry(chart.name.clone()).or_default().push(chart);
     }
@@ -52,11 +55,13 @@ async fn folder_of(tree: &Arc<SourceTree>, path: Option<&str>) -> Result<(Arc<So
 /// Makes and stores the package of a chart, and returns its digest.
 async fn package(
     packages: &Arc<Packages>,
+    owner: FilesOwner<'_>,
     folder: &Arc<SourceTree>,
     chart: &FolderChart,
 ) -> Result<String, Failure> {
     let origin = format!("chart {}, folder {:?}", chart.name, chart.folder);
     let (packages, folder, path) = (packages.clone(), folder.clone(), chart.folder.clone());
+    let (namespace, url) = (owner.namespace.to_owned(), owner.url.to_owned());
     // The same thread stores it, so that the number of threads limits the memory for packages.
     with_files(move || {
         let packed = folder.below(&path).and_then(|files| PackedFiles::chart(files.entries()));
@@ -64,7 +69,8 @@ async fn package(
             let Failure { category, message } = Failure::from(error);
             Failure::new(category, format!("{origin}: {message}"))
         })?;
-        Ok(packages.store_files(packed, &origin)?.digest.to_string())
+        let owner = FilesOwner { namespace: &namespace, url: &url };
+        Ok(packages.store_files(packed, owner, &origin)?.digest.to_string())
     })
     .await
 }
@@ -108,7 +114,8 @@ mod tests {
         let request =
             CatalogRequest { key: "uid", url: "Source git", access: &access, selection: &selection };
         let read = async |revision: &str, files: &[(&str, &'static str)]| {
-            read_folder(&packages, request, &Arc::new(tree(revision, files)), Some("charts")).await
+            let owner = FilesOwner { namespace: "team", url: "https://git.example/charts" };
+            read_folder(&packages, request, owner, &Arc::new(tree(revision, files)), Some("charts")).await
         };
         let missing = read("c0", &[("other/a.yaml", "")]).await.unwrap_err();
         assert_eq!(missing.category, Category::PackageNotFound);

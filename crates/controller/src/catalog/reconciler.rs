@@ -164,7 +164,7 @@ impl Reconciler<'_> {
         }
         let tree = sources.files(&current).await?;
         let path = source.path.as_deref();
-        let read = outside_of_limit(read_folder(packages, request, &tree, path)).await;
+        let read = outside_of_limit(read_folder(packages, request, current.owner(), &tree, path)).await;
         let read = read.map_err(|failure| about_folder(&current, path.unwrap_or_default(), &failure))?;
         // The Source may have got another revision meanwhile.
         if tree.revision == current.revision.commit.id {

@@ -98,6 +98,7 @@ impl Metrics {
             set(&self.caches.get_or_create(&CacheLabels::new(cache, true)), hits);
             set(&self.caches.get_or_create(&CacheLabels::new(cache, false)), misses);
         }
+        self.quotas.set(sources.packages.quota_usage());
         self.failing.clear();
         for counts in sources.all_kinds.release_counts() {
             self.releases(&counts);

@@ -10,8 +10,9 @@ use chandler_core::{
     catalog::{Selection, location, unverifiable},
     extension::namespace_of,
     failure::{Category, Failure},
+    source::Origin,
 };
-use chandler_source::{CatalogRequest, Packages};
+use chandler_source::{CatalogRequest, FilesOwner, Packages};
 use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
@@ -142,15 +143,19 @@ impl SourceReader {
         match &catalog.spec.source {
             Some(CatalogSource { source_ref, path, .. }) => {
                 let source = self.source(&namespace, source_ref).await?;
+                let url =
+                    source.map(|source| Origin::of(&source.spec)).transpose()?.map(|origin| origin.url());
                 let stored = match source.and_then(ResourceExt::uid) {
                     Some(uid) => packages.stored_tree(&uid).await?,
                     None => None,
                 };
-                let (_, tree) = stored.ok_or_else(|| {
+                let (revision, tree) = stored.ok_or_else(|| {
                     let message = format!("its Source {} does not exist", source_ref.name);
                     Failure::new(Category::SourceUnavailable, message)
                 })?;
-                read_folder(packages, request, &Arc::new(tree), path.as_deref()).await?;
+                let url = url.unwrap_or_default();
+                let owner = FilesOwner { namespace: &revision.namespace, url: &url };
+                read_folder(packages, request, owner, &Arc::new(tree), path.as_deref()).await?;
             }
             None => {
                 packages.read_catalog(request).await?;

@@ -53,6 +53,11 @@ impl NamedCatalogs {
         Ok(desired)
     }
 
+    /// Returns the namespace that owns the source of packages: that of the catalog, or else `own`.
+    pub fn owner<'a>(&'a self, own: &'a str, catalog: Option<&Reference>) -> &'a str {
+        catalog.map_or(own, |reference| namespace_of(reference.scope, own, &self.platform))
+    }
+
     /// Returns the access to a catalog's packages.
     pub async fn access(&self, own: &str, reference: &Reference) -> Result<Access, Failure> {
         let catalog = self.get(own, reference).await?;
@@ -69,7 +74,10 @@ impl NamedCatalogs {
     /// includes the package.
     pub async fn repository(&self, own: &str, source: &PackageSource) -> Result<(String, Access), Failure> {
         match (&source.repository, &source.catalog) {
-            (Some(repository), _) => Ok((repository.clone(), Access::default())),
+            (Some(repository), _) => {
+                let access = Access { namespace: own.to_owned(), ..Access::default() };
+                Ok((repository.clone(), access))
+            }
             (None, Some(catalog)) => {
                 let found = self.get(own, catalog).await?;
                 Usage::new(&found, &source.chart)?.check_requested(source.version.as_deref())?;

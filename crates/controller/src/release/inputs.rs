@@ -13,7 +13,7 @@ use chandler_core::{
     release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values, check_same_tool},
     url_login::without_logins,
 };
-use chandler_source::{Access, Credentials, ResolvedPackage, Signers, StoredPackage};
+use chandler_source::{Access, ResolvedPackage, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
@@ -98,8 +98,10 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let digest = parsed(&package.digest)?;
         let signers = self.signers(desired).await?;
+        let owner = self.catalogs.owner(&desired.cluster.namespace, desired.access.catalog.as_ref());
+        let format = package_format(package);
         if let Some(stored) =
-            self.packages.stored(&desired.package, &digest, &package_format(package), signers.as_ref())
+            self.packages.stored(owner, &desired.package, &digest, &format, signers.as_ref())
         {
             return Ok(stored);
         }
@@ -276,16 +278,11 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             None => None,
         };
         let credentials = match &wanted.credentials {
-            Some((secret, key)) => {
-                let category = Category::GetCredentialsFailed;
-                let data = self.secrets.data::<R>(own, secret, category).await?;
-                let credentials = Credentials::from_secret((*data).clone(), key);
-                Some(credentials.map_err(|error| unusable(secret, category, &error.to_string()))?)
-            }
+            Some((secret, key)) => Some(self.secrets.credentials::<R>(own, secret, key).await?),
             None => None,
         };
         let insecure_skip_tls_verify = wanted.insecure_skip_tls_verify;
-        Ok(Access { ca_pem, credentials, insecure_skip_tls_verify, signers: None })
+        Ok(Access { namespace: own.clone(), ca_pem, credentials, insecure_skip_tls_verify, signers: None })
     }
 }
 

@@ -13,7 +13,7 @@ use chandler_core::{
     failure::{Category, Failure},
     source::{Origin, content_key, may_use_source},
 };
-use chandler_source::{Packages, SourceTree, StoredRevision};
+use chandler_source::{FilesOwner, Packages, SourceTree, StoredRevision};
 use kube::{
     Client, ResourceExt as _,
     runtime::{
@@ -67,6 +67,11 @@ pub struct CurrentSource {
 }
 
 impl CurrentSource {
+    /// Returns whose files they are.
+    pub fn owner(&self) -> FilesOwner<'_> {
+        FilesOwner { namespace: &self.revision.namespace, url: &self.url }
+    }
+
     fn unavailable(&self, why: &str) -> Failure {
         unavailable(&self.named, why)
     }

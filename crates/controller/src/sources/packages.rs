@@ -11,7 +11,7 @@ use chandler_core::{
     release::SourceFolder,
     source::{Content, content_of},
 };
-use chandler_source::{Packages, PackedFiles, SourceError, SourceTree, StoredPackage};
+use chandler_source::{FilesOwner, Packages, PackedFiles, SourceError, SourceTree, StoredPackage};
 use chandler_tool::{BuildInput, BuiltObject, TemplateService};
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ impl SourcePackages {
             .ok_or_else(|| Failure::new(Category::Internal, "spec.pinned.digest is not a digest"))?;
         let find = || {
             let signers = current.revision.verified_with.as_deref();
-            self.packages.stored_files(&current.url, signers, &digest, &format)
+            self.packages.stored_files(current.owner(), signers, &digest, &format)
         };
         if let Some(stored) = find()? {
             return Ok(stored);
@@ -176,15 +176,15 @@ impl SourcePackages {
         let (digest, format) = match content {
             Content::Chart => {
                 let pack = move || PackedFiles::chart(files.below(&folder)?.entries());
-                self.store(origin, pack).await?
+                self.store(current, origin, pack).await?
             }
             Content::Manifests => {
                 let pack = move || PackedFiles::manifests(files.below(&folder)?.entries());
-                self.store(origin, pack).await?
+                self.store(current, origin, pack).await?
             }
             Content::Kustomization => {
                 let built = self.build(&tree, path, values).await?;
-                self.store(origin, move || pack_objects(&built)).await?
+                self.store(current, origin, move || pack_objects(&built)).await?
             }
         };
         Ok(PinnedPackage {
@@ -214,12 +214,15 @@ impl SourcePackages {
     /// Returns digest and format.
     async fn store(
         &self,
+        current: &CurrentSource,
         origin: String,
         pack: impl FnOnce() -> Result<PackedFiles, SourceError> + Send + 'static,
     ) -> Result<(String, Option<String>), Failure> {
-        let packages = self.packages.clone();
+        let (packages, url) = (self.packages.clone(), current.url.clone());
+        let namespace = current.revision.namespace.clone();
         let store = with_files(move || {
-            let stored = packages.store_files(pack()?, &origin)?;
+            let owner = FilesOwner { namespace: &namespace, url: &url };
+            let stored = packages.store_files(pack()?, owner, &origin)?;
             Ok((stored.digest.to_string(), stored.format().to_stored()))
         });
         outside_of_limit(store).await

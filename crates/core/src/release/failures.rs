@@ -91,6 +91,7 @@ fn is_own_fault(category: Category) -> bool {
         | Category::GetCredentialsFailed
         | Category::GetCaCertificateFailed
         | Category::VerificationFailed
+        | Category::QuotaExceeded
         | Category::ToolUnavailable => false,
     }
 }

@@ -253,8 +253,9 @@ fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
     match step {
         Step::Read => ReleaseReason::ReadFailed,
         Step::Remove => ReleaseReason::RemovalFailed,
-        // A missing signature has its own reason, because it is not a failure of Helm.
+        // A missing signature and a quota have their own reasons, because they are not failures of Helm.
         _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
+        _ if failure.category == Category::QuotaExceeded => ReleaseReason::QuotaExceeded,
         Step::Resolve | Step::Apply | Step::Rollback => ReleaseReason::ApplyFailed,
     }
 }

@@ -75,6 +75,7 @@ impl State {
             | ReleaseReason::RemovalFailed
             | ReleaseReason::InvalidSpec
             | ReleaseReason::VerificationFailed
+            | ReleaseReason::QuotaExceeded
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
@@ -146,7 +147,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 41] = [
+    const TABLE: [(ReleaseReason, State); 42] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
@@ -161,6 +162,7 @@ mod tests {
         (ReleaseReason::GetCaCertificateFailed, State::Failed),
         (ReleaseReason::InvalidSpec, State::Failed),
         (ReleaseReason::VerificationFailed, State::Failed),
+        (ReleaseReason::QuotaExceeded, State::Failed),
         (ReleaseReason::ReleaseCollision, State::Failed),
         (ReleaseReason::WaitingForDependencies, State::Waiting),
         (ReleaseReason::Suspended, State::Waiting),

@@ -7,3 +7,4 @@ mod complex_dependencies;
 mod dead_repositories;
 mod tenants;
 mod values_secrets;
+mod shared_sources;

@@ -27,6 +27,7 @@ impl OpenBucket {
         let url = super::url(bucket);
         let endpoint = Url::parse(&bucket.endpoint)
             .map_err(|_| SourceError::InvalidUrl { url: "spec.bucket.endpoint".to_owned() })?;
+        access.check_host(&endpoint)?;
         let failed = Arc::<Mutex<Option<SourceError>>>::default();
         let connector =
             Connector { http, endpoint: endpoint.clone(), access: access.clone(), failed: failed.clone() };

@@ -69,10 +69,11 @@ impl Packages {
         fill: impl FnOnce(&mut Writer<'_>) -> io::Result<()> + Send + 'static,
     ) -> Result<Catalog, SourceError> {
         let (store, selection, key) = (self.store.clone(), request.selection.clone(), request.key.to_owned());
+        let namespace = request.access.namespace.clone();
         let write = move || {
             let mut writer = Writer::new(store.create_catalog()?, &selection);
             fill(&mut writer).map_err(failed)?;
-            let stored = store.persist_catalog(&key, writer.finish(metadata).map_err(failed)?)?;
+            let stored = store.persist_catalog(&key, &namespace, writer.finish(metadata).map_err(failed)?)?;
             Catalog::open(stored).map_err(failed)
         };
         tokio::task::spawn_blocking(write).await.map_err(failed)?

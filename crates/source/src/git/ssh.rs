@@ -47,6 +47,7 @@ impl SshRemote {
             url: url.to_string(),
             reason: reason.to_owned(),
         })?;
+        access.check_host(url)?;
         let key = access.ssh_key().cloned().ok_or_else(|| {
             invalid(url.as_str(), "spec.credentials must name a Secret with identity and known_hosts")
         })?;

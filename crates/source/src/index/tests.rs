@@ -12,8 +12,7 @@ fn assert_rejected(yaml: &str, text: &str) {
 }
 
 fn versions(index: &Index, chart: &str) -> Vec<String> {
-    let entries = index.archive_entries(chart).unwrap();
-    entries.iter().flat_map(|all| all.iter()).map(|entry| entry.version.clone()).collect()
+    index.chart_versions(chart).map(|version| version.unwrap().version).collect()
 }
 
 #[test]
@@ -44,11 +43,20 @@ serverInfo: {}
     assert_eq!(versions(&index, "web"), ["2.0.0", "1.0.0"]);
     assert_eq!(versions(&index, "db"), ["3.0.0"]);
     assert_eq!(versions(&index, "empty"), [""; 0]);
-    assert!(index.archive_entries("missing").unwrap().is_none());
-    let web = index.archive_entries("web").unwrap().unwrap();
-    assert_eq!(web[0].urls, ["web-2.0.0.tgz"], "only the first URL is used");
+    assert_eq!(index.find("missing", None).unwrap(), FoundVersion::NoChart);
+    assert_eq!(index.find("empty", None).unwrap(), FoundVersion::NoVersion { newest: None });
+    let newest = Some("2.0.0".to_owned());
+    assert_eq!(index.find("web", Some("9.0.0")).unwrap(), FoundVersion::NoVersion { newest });
+    let find = |wanted| match index.find("web", wanted).unwrap() {
+        FoundVersion::Found(entry) => entry,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(find(Some("1.0.0")).urls, ["https://cdn.example/web-1.0.0.tgz"]);
+    let web = find(None);
+    assert_eq!(find(None), web, "also if it is kept in memory");
+    assert_eq!(web.urls, ["web-2.0.0.tgz"], "only the first URL is used");
     assert_eq!(
-        web[0].digest.as_deref(),
+        web.digest.as_deref(),
         Some("12345e67"),
         "a digest is parsed as text, even if it looks like a number"
     );
@@ -82,8 +90,27 @@ fn names_and_urls_that_are_too_long_are_skipped() {
         "entries:\n  ? {name}\n  : [{{version: 1.0.0, urls: [x]}}]\n  web:\n  - {{version: 1.0.0, urls: [{url}]}}\n  - {{version: {name}, urls: [x]}}\n",
     );
     let index = read(text.as_bytes()).unwrap();
-    assert!(index.archive_entries(&name).unwrap().is_none());
+    assert_eq!(index.find(&name, None).unwrap(), FoundVersion::NoChart);
     assert_eq!(versions(&index, "web"), [""; 0]);
+}
+
+#[test]
+fn the_memory_of_an_index_is_limited() {
+    let url = "u".repeat(4000);
+    let versions: String = (0..9000).map(|n| format!("  - {{version: 1.0.{n}, urls: [{url}]}}\n")).collect();
+    assert_rejected(&format!("entries:\n  web:\n{versions}"), "more than 33554432 bytes");
+    let some: String = (0..2000).map(|n| format!("  - {{version: 1.0.{n}, urls: [{url}]}}\n")).collect();
+    let index = read(format!("entries:\n  web:\n{some}").as_bytes()).unwrap();
+    let before = index.memory_bytes();
+    for number in 0..3 {
+        let found = index.find("web", Some(&format!("1.0.{number}"))).unwrap();
+        assert!(matches!(found, FoundVersion::Found(_)), "{number}");
+    }
+    assert!(index.resolved.is_empty(), "large entries are not kept");
+    assert_eq!(index.memory_bytes(), before);
+    let name = "n".repeat(250);
+    let charts: String = (0..30_000).map(|n| format!("  {name}{n}: []\n")).collect();
+    assert_rejected(&format!("entries:\n{charts}"), "names of its charts are too long");
 }
 
 proptest! {

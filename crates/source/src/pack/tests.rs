@@ -87,10 +87,14 @@ fn a_package_is_stored_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let packed = PackedFiles::manifests([("a.yaml", &b"kind: A\n"[..])]).unwrap();
-    let first = packed.clone().store(&store, "source fleet/apps").unwrap();
+    let first = packed.clone().store(&store, claim(), "source fleet/apps").unwrap();
     assert_eq!(std::fs::read(first.path()).unwrap(), packed.content);
-    let second = packed.store(&store, "source fleet/apps").unwrap();
+    let second = packed.store(&store, claim(), "source fleet/apps").unwrap();
     assert_eq!((first.path(), first.format()), (second.path(), &PackageFormat::manifests()));
     let chart = PackedFiles::chart([("Chart.yaml", &b"name: web"[..])]).unwrap();
-    assert!(chart.store(&store, "source fleet/apps").unwrap().format().is_helm_chart());
+    assert!(chart.store(&store, claim(), "source fleet/apps").unwrap().format().is_helm_chart());
+}
+
+fn claim() -> Claim {
+    Claim::new("fleet", "https://git.example/apps", None)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -26,13 +26,22 @@ impl Store {
         NamedTempFile::new_in(&self.catalogs).map_err(failed)
     }
 
-    pub(crate) fn persist_catalog(&self, key: &str, file: NamedTempFile) -> Result<File, SourceError> {
-        file.persist(self.catalog_path(key)).map_err(failed)
+    /// Moves the file of a catalog of a namespace into place.
+    pub(crate) fn persist_catalog(
+        &self,
+        key: &str,
+        namespace: &str,
+        file: NamedTempFile,
+    ) -> Result<File, SourceError> {
+        let bytes = file.as_file().metadata().map_err(failed)?.len();
+        let write = |path: &Path| file.persist(path).map_err(failed);
+        self.write_accounted(self.catalog_path(key), namespace, bytes, write)
     }
 
     pub(crate) fn remove_catalog(&self, key: &str) {
         // The file may not exist.
         let _ = std::fs::remove_file(self.catalog_path(key));
+        self.forget(&self.catalog_path(key));
     }
 
     /// Removes catalogs that were not used for `age`. Returns their number.
@@ -42,7 +51,8 @@ impl Store {
             used.is_ok_and(|used| now.duration_since(used).is_ok_and(|unused| unused > age))
         };
         let old = std::fs::read_dir(&self.catalogs)?.flatten().filter(is_old);
-        Ok(old.filter(|file| std::fs::remove_file(file.path()).is_ok()).count())
+        let removed = old.filter(|file| std::fs::remove_file(file.path()).is_ok());
+        Ok(removed.inspect(|file| self.forget(&file.path())).count())
     }
 
     fn catalog_path(&self, key: &str) -> PathBuf {
@@ -59,7 +69,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         for key in ["used", "unused", "removed"] {
-            store.persist_catalog(key, store.create_catalog().unwrap()).unwrap();
+            store.persist_catalog(key, "team", store.create_catalog().unwrap()).unwrap();
         }
         store.remove_catalog("removed");
         let later = SystemTime::now() + Duration::from_hours(30);

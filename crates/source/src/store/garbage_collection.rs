@@ -52,7 +52,13 @@ impl Store {
     /// Removes a file unless it is in use. The lock prevents [`Store::get`] from returning it meanwhile.
     fn remove(&self, file: &StoredFile) -> bool {
         let in_use = lock(&self.in_use);
-        !in_use.contains_key(&file.path) && std::fs::remove_file(&file.path).is_ok()
+        let removed = !in_use.contains_key(&file.path) && std::fs::remove_file(&file.path).is_ok();
+        drop(in_use);
+        if removed {
+            self.remove_proofs(&file.path);
+            self.forget(&file.path);
+        }
+        removed
     }
 }
 

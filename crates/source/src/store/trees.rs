@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     fs::{DirEntry, File},
     io::{self, Read as _, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -22,11 +22,9 @@ use crate::{SourceError, SourceTree};
 /// Changes with the format of the files. Files of another format are not read.
 const FORMAT: u32 = 1;
 /// The beginning of the names of temporary files and folders, which the crate `tempfile` creates.
-const TEMPORARY: &str = ".tmp";
+pub(super) const TEMPORARY: &str = ".tmp";
 /// After this time a temporary file or folder is of a process that was killed: longer than a fetch may take.
 const LEFT_OVER_AFTER: Duration = Duration::from_mins(15);
-/// The files of one namespace may have one part in this number of what the files of all may have.
-const SHARE: u64 = 4;
 /// The longest first part.
 const MAX_REVISION_BYTES: u64 = 64 << 10;
 
@@ -79,26 +77,13 @@ impl Store {
         tree
     }
 
-    /// Stores the files of a revision under `key` and replaces older ones. Fails if the files of all Sources together would
-    /// have more than `limit` bytes, or those of its namespace more than their share.
+    /// Stores the files of a revision under `key` and replaces older ones. Fails if that would exceed a quota.
     pub(crate) fn store_tree(
         &self,
         key: &str,
         revision: &StoredRevision,
         tree: &SourceTree,
-        limit: u64,
     ) -> Result<(), SourceError> {
-        let added: u64 = tree.files.values().map(|content| content.len() as u64).sum();
-        let (all, own) = self.bytes_of_other_trees(key, &revision.namespace).map_err(failed)?;
-        let namespace = format!("all Sources of namespace {}", revision.namespace);
-        for (whose, bytes, limit) in [("all Sources", all, limit), (&*namespace, own, limit / SHARE)] {
-            if bytes + added > limit {
-                return Err(SourceError::Store(format!(
-                    "the files of {whose} together would exceed {limit} bytes; leave out large folders with spec.ignore, \
-                     or increase --store-limit"
-                )));
-            }
-        }
         let digest = tree.digest().as_str().to_owned();
         let stored = Stored { format: FORMAT, digest, revision: revision.clone() };
         let sizes: Vec<_> = tree.files.iter().map(|(path, content)| (path, content.len() as u64)).collect();
@@ -107,33 +92,24 @@ impl Store {
             write_part(file, &serde_json::to_vec(&sizes)?)?;
             tree.files.values().try_for_each(|content| file.write_all(content))
         };
+        let content: u64 = tree.files.values().map(|content| content.len() as u64).sum();
         let mut file = NamedTempFile::new_in(&self.sources).map_err(failed)?;
-        write(&mut file).map_err(failed)?;
-        file.persist(self.tree_path(key)).map_err(failed)?;
-        Ok(())
-    }
-
-    /// Returns the sizes of all files except those under `key`, and of those of a namespace.
-    fn bytes_of_other_trees(&self, key: &str, namespace: &str) -> io::Result<(u64, u64)> {
-        let own = self.tree_path(key);
-        let (mut all, mut of_namespace) = (0, 0);
-        for entry in std::fs::read_dir(&self.sources)?.flatten() {
-            if entry.path() == own || is_temporary(&entry) {
-                continue;
-            }
-            let Ok(metadata) = entry.metadata() else { continue };
-            all += metadata.len();
-            let revision = File::open(entry.path()).ok().and_then(read_revision);
-            if revision.is_some_and(|revision| revision.namespace == namespace) {
-                of_namespace += metadata.len();
-            }
+        // What is written until it replaces the older files is counted, too.
+        let mut reservation = self.reservation(&revision.namespace);
+        if !self.tree_path(key).exists() {
+            reservation.grow(content)?;
         }
-        Ok((all, of_namespace))
+        write(&mut file).map_err(failed)?;
+        drop(reservation);
+        let bytes = file.as_file().metadata().map_err(failed)?.len();
+        let persist = |path: &Path| file.persist(path).map(drop).map_err(failed);
+        self.write_accounted(self.tree_path(key), &revision.namespace, bytes, persist)
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
         // The file may not exist.
         let _ = std::fs::remove_file(self.tree_path(key));
+        self.forget(&self.tree_path(key));
     }
 
     /// Creates a folder for a fetch. It is removed with its content when it is dropped.
@@ -153,7 +129,8 @@ impl Store {
             }
             let path = entry.path();
             let result =
-                if metadata.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+                if metadata.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            self.forget(&path);
             removed += usize::from(result.is_ok());
         }
         Ok(removed)
@@ -166,6 +143,11 @@ impl Store {
 
 fn is_temporary(entry: &DirEntry) -> bool {
     entry.file_name().to_string_lossy().starts_with(TEMPORARY)
+}
+
+/// Returns the namespace of the Source whose files are in a file.
+pub(super) fn namespace_of(path: &Path) -> Option<String> {
+    Some(read_revision(File::open(path).ok()?)?.namespace)
 }
 
 /// Reads the first part of a file. `None` means that it is damaged.
@@ -208,9 +190,9 @@ fn write_part(file: &mut NamedTempFile, part: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use chandler_core::quota::Quotas;
 
-    const LIMIT: u64 = 100_000;
+    use super::*;
 
     fn revision(id: &str) -> StoredRevision {
         StoredRevision {
@@ -236,7 +218,7 @@ mod tests {
         let store = Store::open(directory.path()).unwrap();
         assert!(store.stored_revision("uid").is_none() && store.stored_tree("uid").is_none());
         for id in ["c1", "c2"] {
-            store.store_tree("uid", &revision(id), &tree(id), LIMIT).unwrap();
+            store.store_tree("uid", &revision(id), &tree(id)).unwrap();
             assert_eq!(store.stored_revision("uid"), Some(revision(id)));
             assert_eq!(store.stored_tree("uid"), Some((revision(id), tree(id))));
         }
@@ -249,7 +231,7 @@ mod tests {
     fn damaged_files_are_not_used() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1")).unwrap();
         let path = store.tree_path("uid");
         let good = std::fs::read(&path).unwrap();
         let changed = [&good[..good.len() - 2], &b"9\n"[..]].concat();
@@ -266,32 +248,34 @@ mod tests {
     fn the_files_of_all_sources_and_of_a_namespace_are_limited() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        let store_as = |key: &str, namespace: &str, limit| {
+        let store_as = |key: &str, namespace: &str| {
             let revision = StoredRevision { namespace: namespace.to_owned(), ..revision("c1") };
-            store.store_tree(key, &revision, &tree("c1"), limit)
+            store.store_tree(key, &revision, &tree("c1"))
         };
-        assert!(store_as("one", "team", 39).is_err(), "ten bytes are more than a quarter");
-        store_as("one", "team", 40).unwrap();
-        store_as("one", "team", 40).unwrap();
+        store_as("one", "team").unwrap();
         let size = std::fs::metadata(store.tree_path("one")).unwrap().len();
-        let full = store_as("two", "team", 4 * size).unwrap_err().to_string();
-        assert!(full.contains("namespace team") && full.contains("--store-limit"), "{full}");
-        store_as("two", "other", 4 * size).unwrap();
-        let full = store_as("three", "third", 2 * size).unwrap_err().to_string();
-        assert!(full.contains("all Sources together"), "{full}");
+        store.set_quotas(Quotas { total: 2 * size + size / 2, per_namespace: size + size / 2 });
+        store_as("one", "team").expect("it replaces the older files");
+        let full = store_as("two", "team").unwrap_err().to_string();
+        assert!(full.contains("namespace team") && full.contains("--store-quota-per-namespace"), "{full}");
+        store_as("two", "other").unwrap();
+        let full = store_as("three", "third").unwrap_err().to_string();
+        assert!(full.contains("all namespaces together") && full.contains("--store-limit"), "{full}");
         assert!(store.stored_tree("one").is_some() && store.stored_tree("three").is_none());
+        store.remove_tree("one");
+        store_as("three", "third").unwrap();
     }
 
     #[test]
     fn unused_files_and_folders_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.store_tree("uid", &revision("c1"), &tree("c1"), LIMIT).unwrap();
+        store.store_tree("uid", &revision("c1"), &tree("c1")).unwrap();
         let left_over = store.temp_folder().unwrap().keep();
         std::fs::write(left_over.join("pack"), "half a pack").unwrap();
         let half = NamedTempFile::new_in(&store.sources).unwrap().into_temp_path().keep().unwrap();
         std::fs::write(&half, vec![0_u8; 2000]).unwrap();
-        store.store_tree("other", &revision("c1"), &tree("c1"), LIMIT).unwrap();
+        store.store_tree("other", &revision("c1"), &tree("c1")).unwrap();
         let (now, age) = (SystemTime::now(), Duration::from_hours(24));
         assert_eq!(store.remove_unused_trees(age, now).unwrap(), 0);
         assert_eq!(store.remove_unused_trees(age, now + Duration::from_mins(20)).unwrap(), 2);

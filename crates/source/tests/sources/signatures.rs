@@ -120,17 +120,17 @@ async fn verified_packages_are_only_verified_again_for_a_new_policy() {
 
     let digest = resolved.digest.clone().unwrap();
     packages.fetch(&resolved, &signed.env.access()).await.expect("no request is needed");
-    assert!(packages.stored(&web, &digest, &PackageFormat::default(), None).is_some());
+    assert!(packages.stored("", &web, &digest, &PackageFormat::default(), None).is_some());
     let spec = SignersSpec { keys: vec![theirs.public_key().to_owned()], ..SignersSpec::default() };
     let additional = Arc::new(Signers::new(&spec).unwrap());
     assert!(
-        packages.stored(&web, &digest, &PackageFormat::default(), Some(&additional)).is_none(),
+        packages.stored("", &web, &digest, &PackageFormat::default(), Some(&additional)).is_none(),
         "a catalog may require more signers"
     );
 
     packages.set_signature_policy(Ok(policy(&url, theirs.public_key())));
     assert!(
-        packages.stored(&web, &digest, &PackageFormat::default(), None).is_none(),
+        packages.stored("", &web, &digest, &PackageFormat::default(), None).is_none(),
         "not verified for the new policy"
     );
     assert!(packages.fetch(&resolved, &signed.env.access()).await.is_err());
@@ -143,7 +143,7 @@ async fn verified_packages_are_only_verified_again_for_a_new_policy() {
     }
     packages.set_signature_policy(Ok(SignaturePolicy::default()));
     assert!(
-        packages.stored(&web, &digest, &PackageFormat::default(), None).is_some(),
+        packages.stored("", &web, &digest, &PackageFormat::default(), None).is_some(),
         "no signature is required"
     );
 }

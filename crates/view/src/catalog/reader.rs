@@ -14,7 +14,7 @@ use chandler_core::{
     release::PackageReference,
     source::Origin,
 };
-use chandler_source::{Access, Catalog, CatalogRequest, Packages, StoredPackage};
+use chandler_source::{Access, Catalog, CatalogRequest, FilesOwner, Packages, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig};
 use kube::{Api, Client, ResourceExt as _};
 
@@ -73,7 +73,9 @@ impl CatalogReader {
     ) -> Result<Catalog, Failure> {
         let source = self.source(namespace, folder).await?;
         let tree = Arc::new(fetch_source(&self.client, &self.packages, &source).await?);
-        read_folder(&self.packages, request, &tree, folder.path.as_deref()).await
+        let (home, url) = (source.namespace().unwrap_or_default(), Origin::of(&source.spec)?.url());
+        let owner = FilesOwner { namespace: &home, url: &url };
+        read_folder(&self.packages, request, owner, &tree, folder.path.as_deref()).await
     }
 
     async fn source(&self, namespace: &str, folder: &CatalogSource) -> Result<Source, Failure> {
@@ -143,7 +145,9 @@ impl CatalogReader {
             Failure::new(Category::PackageNotFound, message)
         };
         let digest = self.digest(catalog, chart, version).ok_or_else(missing)?;
-        let stored = self.packages.stored_files(&url, None, &digest, &PackageFormat::default())?;
+        let home = source.namespace().unwrap_or_default();
+        let owner = FilesOwner { namespace: &home, url: &url };
+        let stored = self.packages.stored_files(owner, None, &digest, &PackageFormat::default())?;
         Ok(stored.ok_or_else(missing)?)
     }
 

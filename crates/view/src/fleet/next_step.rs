@@ -167,6 +167,9 @@ fn after_failure(category: Category) -> &'static str {
         Category::VerificationFailed => {
             "sign the chart as the message requires, or choose a signed version; the installed version is left unchanged"
         }
+        Category::QuotaExceeded => {
+            "remove what the namespace does not need, or let the operator increase the quota that the message names"
+        }
         Category::ToolUnavailable => "check the manager's log: its package tool is not running",
         Category::Internal => {
             "check the manager's log; if it does not help, report the problem with a support bundle"

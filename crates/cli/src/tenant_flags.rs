@@ -1,0 +1,35 @@
+//! The manager's flags that limit what one namespace can do to others.
+
+use chandler_source::SourceQuotas;
+use clap::Args;
+
+/// The manager's flags for quotas and logins of sources.
+#[derive(Debug, Args)]
+pub struct TenantFlags {
+    /// Maximum space of one namespace in the store, in MiB: packages, files of Sources, catalogs and downloads in progress; its
+    /// unused packages are removed first [default: half of --store-limit]
+    #[arg(long, value_name = "MIB")]
+    store_quota_per_namespace: Option<u64>,
+    /// Maximum memory of cached indexes of repositories in MiB; the namespace that uses most loses its least recently used index
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    index_limit: u64,
+    /// Maximum memory of the cached indexes of one namespace in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    index_quota_per_namespace: u64,
+    /// Refuse a Secret with a login from another namespace unless its annotation `chandler.dev/hosts` lists the hosts that the
+    /// login may be sent to
+    #[arg(long)]
+    pub require_login_hosts: bool,
+}
+
+impl TenantFlags {
+    /// Returns the quotas. `store_limit` is that of all namespaces together, in MiB.
+    pub fn quotas(&self, store_limit: u64) -> SourceQuotas {
+        let bytes = |mib: u64| mib.saturating_mul(1 << 20);
+        SourceQuotas {
+            store_per_namespace: bytes(self.store_quota_per_namespace.unwrap_or(store_limit / 2)),
+            index_per_namespace: bytes(self.index_quota_per_namespace),
+            index_total: bytes(self.index_limit),
+        }
+    }
+}

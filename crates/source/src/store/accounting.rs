@@ -1,0 +1,202 @@
+//! Accounts what is written to the store, per namespace, and removes packages to make room.
+
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use chandler_core::quota::{Exceeded, Quotas};
+
+use super::{
+    Store,
+    ledger::{Ledger, LedgerFile},
+    lock,
+};
+use crate::SourceError;
+
+const RESOURCE: &str = "the package store";
+const QUOTA_FLAG: &str = "--store-quota-per-namespace";
+const LIMIT_FLAG: &str = "--store-limit";
+
+/// Space in the store for a file that is being written, or that has no name. It is released when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    store: Store,
+    namespace: String,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Reserves space for `bytes` more. Fails if that would exceed a quota.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), SourceError> {
+        let mut ledger = lock(&self.store.ledger);
+        self.store.make_room(&mut ledger, &self.namespace, bytes)?;
+        ledger.reserve(&self.namespace, bytes);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Changes the space to that of a file that exists already.
+    pub fn set(&mut self, bytes: u64) {
+        let mut ledger = lock(&self.store.ledger);
+        ledger.release(&self.namespace, self.bytes);
+        ledger.reserve(&self.namespace, bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        lock(&self.store.ledger).release(&self.namespace, self.bytes);
+    }
+}
+
+impl Store {
+    /// Limits the bytes of all namespaces together, and of each of them.
+    pub(crate) fn set_quotas(&self, quotas: Quotas) {
+        lock(&self.ledger).quotas = quotas;
+    }
+
+    /// Returns the bytes that each namespace uses, and how often a quota was exceeded.
+    pub(crate) fn usage(&self) -> (Vec<(String, u64)>, u64) {
+        let ledger = lock(&self.ledger);
+        let used = ledger.usage().iter().map(|(namespace, bytes)| (namespace.clone(), *bytes)).collect();
+        (used, ledger.refusals)
+    }
+
+    /// Returns an empty reservation.
+    pub(crate) fn reservation(&self, namespace: &str) -> Reservation {
+        Reservation { store: self.clone(), namespace: namespace.to_owned(), bytes: 0 }
+    }
+
+    /// Accounts a file that is not a package and replaces an older one, and calls `write`.
+    pub(super) fn write_accounted<T>(
+        &self,
+        path: PathBuf,
+        namespace: &str,
+        bytes: u64,
+        write: impl FnOnce(&Path) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let mut ledger = lock(&self.ledger);
+        let old = ledger.remove(&path);
+        let written = self.make_room(&mut ledger, namespace, bytes).and_then(|()| write(&path));
+        let namespace = namespace.to_owned();
+        let new = LedgerFile { namespace, bytes, last_use: SystemTime::now(), proofs: None };
+        if let Some(file) = if written.is_ok() { Some(new) } else { old } {
+            ledger.insert(path, file);
+        }
+        written
+    }
+
+    pub(super) fn forget(&self, path: &Path) {
+        lock(&self.ledger).remove(path);
+    }
+
+    /// Removes packages until a namespace can use `bytes` more.
+    pub(super) fn make_room(
+        &self,
+        ledger: &mut Ledger,
+        namespace: &str,
+        bytes: u64,
+    ) -> Result<(), SourceError> {
+        let in_use = lock(&self.in_use);
+        let room = ledger.room_for(namespace, bytes, |path| in_use.contains_key(path), SystemTime::now());
+        let removed = room.map_err(|exceeded| {
+            ledger.refusals += 1;
+            refused(exceeded, ledger.quotas, namespace, bytes)
+        })?;
+        for path in removed {
+            tracing::info!(namespace, path = %path.display(), "removed a package from the store to make room");
+            // The file may not exist.
+            let _ = std::fs::remove_file(&path);
+            self.remove_proofs(&path);
+            ledger.remove(&path);
+        }
+        Ok(())
+    }
+}
+
+fn refused(exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> SourceError {
+    match exceeded {
+        Exceeded::Namespace { used } => SourceError::QuotaExceeded {
+            namespace: namespace.to_owned(),
+            resource: RESOURCE,
+            used,
+            added,
+            quota: quotas.per_namespace,
+            flag: QUOTA_FLAG,
+        },
+        Exceeded::Total => {
+            SourceError::SharedQuotaExceeded { resource: RESOURCE, limit: quotas.total, flag: LIMIT_FLAG }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chandler_core::{digest::Digest, package_format::PackageFormat};
+
+    use super::*;
+    use crate::{archive::testing::chart, store::Claim};
+
+    /// Stores a chart of a namespace.
+    fn add(store: &Store, namespace: &str, name: &str) -> Result<Digest, SourceError> {
+        let mut writer = store.create(Claim::new(namespace, "https://charts.example", None))?;
+        writer.write(&chart(name))?;
+        writer.commit_here(name, None, &PackageFormat::default())
+    }
+
+    fn age(store: &Store) {
+        let mut ledger = lock(&store.ledger);
+        let paths: Vec<_> =
+            std::fs::read_dir(&store.packages).unwrap().map(|one| one.unwrap().path()).collect();
+        for path in paths {
+            let file = ledger.get_mut(&path).unwrap();
+            file.last_use -= std::time::Duration::from_mins(5);
+        }
+    }
+
+    #[test]
+    fn a_namespace_at_its_quota_replaces_its_own_unused_packages_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let size = chart("a").len() as u64;
+        store.set_quotas(Quotas { total: 10 * size, per_namespace: 2 * size + size / 2 });
+        let format = PackageFormat::default();
+        let (other, first) = (add(&store, "other", "o").unwrap(), add(&store, "team", "a").unwrap());
+        let second = add(&store, "team", "b").unwrap();
+        let full = add(&store, "team", "c").unwrap_err();
+        let SourceError::QuotaExceeded { namespace, quota, .. } = &full else { panic!("{full}") };
+        assert_eq!((&**namespace, *quota), ("team", 2 * size + size / 2));
+        assert!(full.to_string().contains("--store-quota-per-namespace"), "{full}");
+        add(&store, "other", "p").expect("others go on");
+
+        age(&store);
+        let used = store.get(&first, &format).unwrap();
+        let third = add(&store, "team", "c").unwrap();
+        let exists = [&first, &second, &third, &other].map(|digest| store.get(digest, &format).is_some());
+        assert_eq!(exists, [true, false, true, true], "the one that is not in use was removed");
+        drop(used);
+
+        let again = Store::open(directory.path()).unwrap();
+        let (usage, _) = again.usage();
+        assert_eq!(usage, [("other".to_owned(), 2 * size), ("team".to_owned(), 2 * size)], "restart");
+    }
+
+    #[test]
+    fn what_is_being_written_counts_and_is_released() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.set_quotas(Quotas { total: 100, per_namespace: 60 });
+        let mut team = store.reservation("team");
+        team.grow(60).unwrap();
+        assert!(matches!(team.grow(1), Err(SourceError::QuotaExceeded { used: 60, added: 1, .. })));
+        let mut other = store.reservation("other");
+        assert!(matches!(other.grow(41), Err(SourceError::SharedQuotaExceeded { limit: 100, .. })));
+        other.grow(40).unwrap();
+        team.set(10);
+        other.grow(20).unwrap();
+        drop((team, other));
+        assert_eq!(store.usage(), (Vec::new(), 2));
+    }
+}
