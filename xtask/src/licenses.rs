@@ -25,7 +25,7 @@ pub fn check(root: &Path) -> Result<()> {
         checked += 1;
         match of_module(module) {
             Ok(found) => {
-                refused.extend(not_allowed(&found, &allowed).map(|license| format!("{path}: {license}")))
+                refused.extend(not_allowed(&found, &allowed).map(|license| format!("{path}: {license}")));
             }
             Err(error) => refused.push(format!("{path}: {error:#}")),
         }

@@ -39,7 +39,7 @@ pub fn run(root: &Path, arguments: &ReproducibleArgs) -> Result<()> {
         None => temporary.path().to_owned(),
     };
     let target = arguments.target.clone().unwrap_or_else(binaries::target);
-    let mut built = Vec::new();
+    let mut outputs = Vec::new();
     for name in FOLDERS {
         let clone = folder.join(name);
         let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
@@ -48,9 +48,9 @@ pub fn run(root: &Path, arguments: &ReproducibleArgs) -> Result<()> {
         let build = Build { root: &clone, target_folder: clone.join("target"), target: target.clone() };
         build.chandler(&out)?;
         build.agent(&out)?;
-        built.push(out);
+        outputs.push(out);
     }
-    compare(&built[0], &built[1])
+    compare(&outputs[0], &outputs[1])
 }
 
 /// Returns an error that names every file that differs, and prints the digests of those that do not.

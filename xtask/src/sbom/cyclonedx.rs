@@ -122,7 +122,9 @@ impl Bom {
             self.add(component);
         }
         for (from, all) in dependencies {
-            all.iter().for_each(|on| self.depend(&from, on));
+            for on in all {
+                self.depend(&from, &on);
+            }
         }
     }
 
