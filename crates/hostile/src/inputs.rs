@@ -5,6 +5,8 @@ mod driver;
 mod kinds;
 mod repositories;
 
+use std::fmt::Write as _;
+
 use crate::{Input, Needs};
 
 /// All hostile inputs.
@@ -50,7 +52,7 @@ fn alias_bomb() -> String {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-        text.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
+        let _ = writeln!(text, "a{level}: &a{level} [{aliases}]");
     }
     text
 }

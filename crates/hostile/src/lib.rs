@@ -50,7 +50,7 @@ pub type Attempt = anyhow::Result<Option<String>>;
 
 /// Returns the attempt of a result whose error is a refusal.
 pub(crate) fn refusal<T, E: std::fmt::Display>(result: Result<T, E>) -> Attempt {
-    Ok(result.err().map(|error| error.to_string()))
+    result.map_or_else(|error| Ok(Some(error.to_string())), |_| Ok(None))
 }
 
 impl Input {

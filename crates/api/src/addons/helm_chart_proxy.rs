@@ -48,7 +48,8 @@ pub struct HelmChartProxySpec {
     pub cluster_selector: LabelSelector,
     /// Name of the chart in its repository.
     pub chart_name: String,
-    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry. A new value must not contain a user name or
+    /// password.
     #[serde(rename = "repoURL")]
     #[x_kube(validation = rules::absolute_url(), validation = rules::no_login())]
     pub repo_url: String,

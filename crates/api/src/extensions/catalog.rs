@@ -53,7 +53,8 @@ use crate::addons::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionCatalogSpec {
-    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry. A new value must not contain a user name or
+    /// password.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 2048))]
     #[x_kube(validation = absolute_url(), validation = no_login())]

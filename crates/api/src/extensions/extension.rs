@@ -121,7 +121,8 @@ pub struct Maintainer {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct FollowKubernetes {
-    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry.
+    /// The repository: `https://…` for a Helm repository, `oci://…` for a registry. A new value must not contain a user name or
+    /// password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = absolute_url(), validation = rules::no_login_outside_of_catalogs())]
     #[schemars(length(max = 2048))]

@@ -43,7 +43,7 @@ pub(super) const INPUTS: &[Input] = &[
     ),
     input("schema", "nested", "nested 200 times", "nested too deeply", schema_nested),
     input("schema", "pattern", "a pattern that compiles to gigabytes", "is invalid", schema_pattern),
-    input("expression", "nested", "1,000 nested parentheses", "", expression_nested),
+    input("expression", "nested", "500 nested parentheses", "", expression_nested),
     input("expression", "loops", "four loops over a list of 1,000 items", "too many steps", expression_loops),
     input("range", "long", "a range of 1 MiB", "is not a version range", range_long),
     input(
@@ -131,7 +131,7 @@ fn schema_pattern(lab: &Lab) -> Attempt {
 }
 
 fn expression_nested(lab: &Lab) -> Attempt {
-    let text = nested("(", ")", 1000);
+    let text = nested("(", ")", 500);
     lab.begin(None);
     refusal(Expression::parse(&text))
 }
