@@ -159,7 +159,7 @@ impl Store {
         reservation: Reservation,
     ) -> Result<(), SourceError> {
         let bytes = file.as_file().metadata().map_err(failed)?.len();
-        // Both are accounted for a moment, but not longer.
+        // It needs the lock, too.
         drop(reservation);
         let mut ledger = lock(&self.ledger);
         let known = ledger.get(&path).cloned();
