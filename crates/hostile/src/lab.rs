@@ -9,7 +9,8 @@ use chandler_core::{
 };
 use chandler_sandbox::certificates::Authority;
 use chandler_source::{
-    Access, AddressPolicy, Limits, Packages, ProxyMatcher, SourceError, SourceOptions, Store, StoredPackage,
+    Access, AddressPolicy, FilesOwner, Limits, Packages, ProxyMatcher, SourceError, SourceOptions, Store,
+    StoredPackage,
 };
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig, TemplateService};
 use tokio::runtime::Runtime;
@@ -58,7 +59,8 @@ impl Lab {
         let format = PackageFormat::default();
         let store = Store::open(self.directory.path())?;
         self.begin(None);
-        let mut writer = store.create()?;
+        let url = "https://charts.example";
+        let mut writer = store.create_for(FilesOwner { namespace: "tenant", url })?;
         writer.write(archive)?;
         match writer.commit_here("https://charts.example/web.tgz", None, &format) {
             Ok(digest) => store.get(&digest, &format).map(Ok).context("the package disappeared"),

@@ -26,7 +26,7 @@ use tempfile::NamedTempFile;
 use self::ledger::{Ledger, LedgerFile};
 pub(crate) use self::{accounting::Reservation, proofs::Claim};
 pub use self::{garbage_collection::Retention, trees::StoredRevision};
-use crate::{SourceError, archive};
+use crate::{FilesOwner, SourceError, archive};
 
 /// A content-addressed store of packages.
 #[derive(Clone, Debug)]
@@ -141,6 +141,11 @@ impl Store {
         claim: &Claim,
     ) -> Option<StoredPackage> {
         self.is_proven(&self.path(digest, format), claim).then(|| self.get(digest, format)).flatten()
+    }
+
+    /// Creates a writer for a new package of a source.
+    pub fn create_for(&self, owner: FilesOwner<'_>) -> Result<PackageWriter, SourceError> {
+        self.create(owner.claim())
     }
 
     /// Creates a writer for a new package, which proves that the claim is right.

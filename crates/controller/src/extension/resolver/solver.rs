@@ -13,7 +13,9 @@ pub struct Solver(NamespaceSemaphore);
 
 /// A thread for a resolution.
 #[derive(Debug)]
-pub struct SolverSlot(NamespacePermit);
+pub struct SolverSlot {
+    _permit: NamespacePermit,
+}
 
 impl Default for Solver {
     fn default() -> Self {
@@ -25,7 +27,7 @@ impl Solver {
     /// Waits for a thread for a cluster of this namespace. Resolutions are short: see
     /// [`chandler_core::resolution::BoundedResolver`]. Returns `None` if the process ends.
     pub async fn slot(&self, namespace: &str) -> Option<SolverSlot> {
-        outside_of_limit(self.0.wait(namespace)).await.map(SolverSlot)
+        outside_of_limit(self.0.wait(namespace)).await.map(|permit| SolverSlot { _permit: permit })
     }
 }
 
