@@ -146,7 +146,9 @@ async fn archives_have_to_match_the_published_digest() {
     assert!(message.starts_with("InvalidPackage") && message.contains("corrupted or replaced"), "{message}");
     let web = reference(&server.url(), "web", Some("1.0.0"));
     assert!(
-        env.packages().stored(&web, &Digest::of(&package.bytes), &PackageFormat::default(), None).is_none()
+        env.packages()
+            .stored(&env.access().namespace, &web, &Digest::of(&package.bytes), &PackageFormat::default(), None)
+            .is_none()
     );
 }
 
