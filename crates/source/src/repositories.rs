@@ -8,7 +8,8 @@ use std::{
 };
 
 use chandler_core::{
-    digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference, url_login::WithoutLogin,
+    digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference,
+    url_login::WithoutLogin,
 };
 use reqwest::{
     StatusCode, Url,

@@ -147,7 +147,13 @@ async fn archives_have_to_match_the_published_digest() {
     let web = reference(&server.url(), "web", Some("1.0.0"));
     assert!(
         env.packages()
-            .stored(&env.access().namespace, &web, &Digest::of(&package.bytes), &PackageFormat::default(), None)
+            .stored(
+                &env.access().namespace,
+                &web,
+                &Digest::of(&package.bytes),
+                &PackageFormat::default(),
+                None
+            )
             .is_none()
     );
 }

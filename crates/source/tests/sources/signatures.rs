@@ -51,7 +51,13 @@ impl SigningEnv {
         if got.is_err() {
             assert!(
                 packages
-                    .stored(&access.namespace, &reference, resolved.digest.as_ref().unwrap(), &resolved.format, None)
+                    .stored(
+                        &access.namespace,
+                        &reference,
+                        resolved.digest.as_ref().unwrap(),
+                        &resolved.format,
+                        None
+                    )
                     .is_none()
             );
         }
