@@ -3,7 +3,7 @@
 use crate::{Access, ResolvedPackage, access_digest::AccessDigest, packages::Location, store::Claim};
 
 /// How much of the shared resources a namespace may use, in bytes. The limit of the store of all namespaces together is that of
-/// [`Retention`].
+/// [`crate::Retention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceQuotas {
     /// Space in the store.

@@ -70,7 +70,7 @@ impl ResolvedVersions {
 impl Index {
     /// Finds the newest version of a chart that matches `wanted`. `None` means any version.
     pub fn find(&self, chart: &str, wanted: Option<&str>) -> io::Result<FoundVersion> {
-        let key = (chart.into(), wanted.map(Into::into));
+        let key: ResolvedKey = (chart.into(), wanted.map(Into::into));
         if let Some(known) = self.resolved.lock().get(&key) {
             return Ok(FoundVersion::Found(known.clone()));
         }

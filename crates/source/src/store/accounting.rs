@@ -82,7 +82,8 @@ impl Store {
         let written = self.make_room(&mut ledger, namespace, bytes).and_then(|()| write(&path));
         let namespace = namespace.to_owned();
         let new = LedgerFile { namespace, bytes, last_use: SystemTime::now(), proofs: None };
-        if let Some(file) = if written.is_ok() { Some(new) } else { old } {
+        let kept = if written.is_ok() { Some(new) } else { old };
+        if let Some(file) = kept {
             ledger.insert(path, file);
         }
         written

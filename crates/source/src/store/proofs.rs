@@ -114,7 +114,9 @@ impl Store {
     pub(super) fn read_proofs(&self, package: &Path) -> (String, Proofs) {
         let text = self.proofs_path(package).and_then(|path| std::fs::read(path).ok());
         let record = text.and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-        let Some(Record { namespace, proofs }) = record else { return Default::default() };
+        let Some(Record { namespace, proofs }) = record else {
+            return (String::new(), Proofs::default());
+        };
         (namespace, Proofs { namespaces: proofs, logins: HashSet::new() })
     }
 
