@@ -63,6 +63,8 @@ impl Operation {
 pub struct Manager {
     child: Option<Child>,
     log: PathBuf,
+    /// The size of the log when the process started: managers of a test may write to the same file.
+    log_start: usize,
     secrets: canary::Secrets,
 }
 
@@ -125,7 +127,9 @@ impl Manager {
     }
 
     pub fn from_process(child: Child) -> Self {
-        Self { log: child.log().to_owned(), child: Some(child), secrets: canary::Secrets::default() }
+        let log = child.log().to_owned();
+        let log_start = std::fs::read(&log).map_or(0, |text| text.len());
+        Self { log, log_start, child: Some(child), secrets: canary::Secrets::default() }
     }
 
     /// Kills the process with SIGKILL.
@@ -172,6 +176,11 @@ impl Manager {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// Returns what this process has logged, without what earlier ones have written to the same file.
+    fn own_logs(&self) -> String {
+        self.logs().split_off(self.log_start)
+    }
+
     /// Returns the starts and ends of all operations in the order in which they were logged.
     pub fn operations(&self) -> Vec<Operation> {
         self.logs().lines().filter_map(Operation::parse).collect()
@@ -212,7 +221,7 @@ impl Manager {
     /// is queued or running.
     pub async fn wait_idle(&self) {
         eventually("the manager's watches are synchronized", || async {
-            let logs = self.logs();
+            let logs = self.own_logs();
             let synchronized = |kind: &str| {
                 let kind = format!("\"kind\":\"{kind}\"");
                 logs.lines().any(|line| line.contains("watches are synchronised") && line.contains(&kind))
@@ -250,7 +259,7 @@ impl Manager {
 
     /// Returns the address of the manager's endpoints, or `None` before it serves them.
     pub fn address(&self) -> Option<String> {
-        let logs = self.logs();
+        let logs = self.own_logs();
         let line = logs.lines().find(|line| line.contains("serving /metrics"))?;
         Some(serde_json::from_str::<Value>(line).ok()?["address"].as_str()?.to_owned())
     }

@@ -238,17 +238,37 @@ impl DockerConfig {
     }
 }
 
-impl Access {
-    /// Returns the access with a user name and password, unless it already has them.
-    pub(crate) fn with_basic_auth(&self, username: &str, password: Option<&str>) -> Self {
-        let mut access = self.clone();
-        let credentials = access.credentials.get_or_insert_default();
-        credentials
-            .basic
-            .get_or_insert_with(|| (username.to_owned(), password.unwrap_or_default().to_owned()));
-        access
+/// User name and password in the URL of a repository.
+#[derive(Clone)]
+pub(crate) struct UrlLogin {
+    user: String,
+    password: String,
+}
+
+impl fmt::Debug for UrlLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UrlLogin")
+    }
+}
+
+impl UrlLogin {
+    pub fn of(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok()?;
+        let has_login = !url.username().is_empty() || url.password().is_some();
+        let password = url.password().unwrap_or_default().to_owned();
+        has_login.then(|| Self { user: url.username().to_owned(), password })
     }
 
+    /// Returns the access with this login, unless it already has one.
+    pub fn add_to(&self, access: &Access) -> Access {
+        let mut access = access.clone();
+        let credentials = access.credentials.get_or_insert_default();
+        credentials.basic.get_or_insert_with(|| (self.user.clone(), self.password.clone()));
+        access
+    }
+}
+
+impl Access {
     /// Returns the authorization for the host of `url`. It must not be sent to any other host.
     pub(crate) fn authorization(&self, url: &Url) -> Result<Option<Authorization>, SourceError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };

@@ -21,6 +21,7 @@ use crate::{
     Access, AddressPolicy, Artifact, ArtifactFiles, BucketObjects, FilesOwner, GitCommit, GitRequest, Limits,
     PackedFiles, QuotaUsage, Retention, SourceError, SourceQuotas, SourceTree, Store, StoredPackage,
     StoredRevision,
+    access::UrlLogin,
     access_digest::AccessDigest,
     bucket::Buckets,
     git::GitRepositories,
@@ -49,9 +50,19 @@ pub struct ResolvedPackage {
     pub(crate) location: Location,
 }
 
+impl ResolvedPackage {
+    /// Returns the access with the login of the repository's URL, if it has one.
+    fn with_login(&self, access: &Access) -> Access {
+        match &self.location {
+            Location::Https { login: Some(login), .. } => login.add_to(access),
+            Location::Https { .. } | Location::Oci { .. } => access.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    Https { base_url: Url, archive: Url },
+    Https { base_url: Url, archive: Url, login: Option<UrlLogin> },
     Oci { base_url: Url, manifest: Digest, layer: Box<Layer> },
 }
 
@@ -180,6 +191,7 @@ impl Packages {
         resolved: &ResolvedPackage,
         access: &Access,
     ) -> Result<StoredPackage, SourceError> {
+        let access = &resolved.with_login(access);
         self.verify(resolved, access).await?;
         let claim = claim(resolved, access);
         let find = |digest: &Digest| self.store.get_proven(digest, &resolved.format, &claim);
@@ -207,7 +219,7 @@ impl Packages {
         let claim = claim(resolved, access);
         let _slot = self.download_slots.acquire(&access.namespace).await?;
         match &resolved.location {
-            Location::Https { base_url, archive } => {
+            Location::Https { base_url, archive, .. } => {
                 self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access, claim).await
             }
             Location::Oci { base_url, layer, .. } => {

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use crate::{
     Access, ResolvedPackage, SourceError, Store,
+    access::UrlLogin,
     access_digest::AccessDigest,
     http::{HttpClient, HttpRequest, HttpResponse},
     index::{ArchiveEntry, FoundVersion, Index, IndexError},
@@ -333,7 +334,11 @@ fn find_version(
         version: entry.version,
         digest,
         format: PackageFormat::default(),
-        location: Location::Https { base_url: base_url.clone(), archive },
+        location: Location::Https {
+            base_url: base_url.clone(),
+            archive,
+            login: UrlLogin::of(&reference.repository),
+        },
     })
 }
 
@@ -352,10 +357,8 @@ fn parse_repository(repository: &str, access: &Access) -> Result<(Url, Access), 
         .ok()
         .filter(|url| url.scheme() == "https" && url.has_host())
         .ok_or_else(|| invalid_url(repository))?;
-    if url.username().is_empty() && url.password().is_none() {
-        return Ok((url, access.clone()));
-    }
-    let access = access.with_basic_auth(url.username(), url.password());
+    let Some(login) = UrlLogin::of(repository) else { return Ok((url, access.clone())) };
+    let access = login.add_to(access);
     let stripped = url.set_username("").and_then(|()| url.set_password(None));
     stripped.map_err(|()| invalid_url(repository))?;
     Ok((url, access))

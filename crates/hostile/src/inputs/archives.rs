@@ -144,7 +144,7 @@ fn device(lab: &Lab) -> Attempt {
 }
 
 fn sparse_file(lab: &Lab) -> Attempt {
-    let records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n36 GNU.sparse.realsize=1099511627776\n";
+    let records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n37 GNU.sparse.realsize=1099511627776\n";
     with(lab, &[entry(b'x', "", records), file("web/x", b"1\n0\n1\nx")])
 }
 

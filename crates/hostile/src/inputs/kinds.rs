@@ -32,7 +32,7 @@ pub(super) const INPUTS: &[Input] = &[
         values_aliases,
     ),
     input("values", "nested", "100,000 nested lists", "not valid YAML", values_nested),
-    input("values", "not a map", "a list of a million items", "is not a map", values_list),
+    input("values", "not a map", "a list of a million items", "is not valid YAML", values_list),
     input("schema", "remote", "is at a URL", "is invalid", schema_remote),
     input(
         "schema",
@@ -75,7 +75,7 @@ pub(super) const INPUTS: &[Input] = &[
     input("kubeconfig", "without TLS", "a server without TLS", "not an https address", kubeconfig_http),
     input("kubeconfig", "proxy", "a proxy that is a local file", "proxy-url", kubeconfig_proxy),
     input("kubeconfig", "nested", "100,000 nested lists", "not valid YAML", kubeconfig_nested),
-    input("hook", "nested", "a request with 100,000 nested lists", "recursion limit", hook_nested),
+    input("hook", "nested", "a request with 100,000 nested lists", "invalid type", hook_nested),
     input("hook", "no cluster", "a request without a Cluster", "missing field", hook_without_cluster),
     input("graph", "chain", "a chain of 300 extensions whose last one does not exist", "", graph_chain),
     input("graph", "cycle", "100 extensions in a cycle that excludes itself", "", graph_cycle),

@@ -66,13 +66,20 @@ impl Proofs {
         self.namespaces.contains(&claim.in_namespace)
     }
 
-    fn add(&mut self, claim: &Claim) {
-        if !self.has_namespace(claim) {
-            if self.namespaces.len() >= MAX_NAMESPACES {
-                self.namespaces.remove(0);
-            }
-            self.namespaces.push(claim.in_namespace.clone());
+    /// Remembers that the namespace may read the package.
+    fn add_namespace(&mut self, claim: &Claim) {
+        if self.has_namespace(claim) {
+            return;
         }
+        if self.namespaces.len() >= MAX_NAMESPACES {
+            self.namespaces.remove(0);
+        }
+        self.namespaces.push(claim.in_namespace.clone());
+    }
+
+    /// Remembers a download: the login may read the package, whichever namespace uses it.
+    fn add_download(&mut self, claim: &Claim) {
+        self.add_namespace(claim);
         if let Some(login) = &claim.login {
             if self.logins.len() >= MAX_LOGINS {
                 self.logins.clear();
@@ -83,13 +90,14 @@ impl Proofs {
 }
 
 impl Store {
-    /// Returns whether a package may be handed out, and remembers the namespace.
+    /// Returns whether a package may be handed out, and remembers the namespace. Its login has proved nothing: it may be another one than
+    /// that of the download.
     pub(super) fn is_proven(&self, path: &Path, claim: &Claim) -> bool {
         let mut ledger = lock(&self.ledger);
         let Some(file) = ledger.get_mut(path) else { return false };
         let Some(proofs) = file.proofs.as_mut().filter(|proofs| proofs.include(claim)) else { return false };
         let is_new = !proofs.has_namespace(claim);
-        proofs.add(claim);
+        proofs.add_namespace(claim);
         if is_new && let Err(error) = self.write_proofs(path, &file.namespace, proofs) {
             tracing::debug!(%error, "cannot store who may read a package; it is downloaded again after a restart");
         }
@@ -105,7 +113,7 @@ impl Store {
         claim: &Claim,
     ) -> Result<Proofs, SourceError> {
         let mut proofs = known.unwrap_or_default();
-        proofs.add(claim);
+        proofs.add_download(claim);
         self.write_proofs(path, namespace, &proofs)?;
         Ok(proofs)
     }
@@ -146,13 +154,13 @@ mod tests {
     use chandler_core::package_format::PackageFormat;
 
     use super::*;
-    use crate::{Access, archive::testing::chart};
+    use crate::{Access, access::UrlLogin, archive::testing::chart};
 
     const URL: &str = "https://charts.example/private/";
 
     fn claim(namespace: &str, url: &str, password: Option<&str>) -> Claim {
-        let login = password.map(|password| Access::default().with_basic_auth("user", Some(password)));
-        let login = login.and_then(|access| access.credentials);
+        let url = password.map(|password| format!("https://user:{password}@charts.example"));
+        let login = url.and_then(|url| UrlLogin::of(&url)?.add_to(&Access::default()).credentials);
         Claim::new(namespace, url, Some(AccessDigest::from(login.as_ref())))
     }
 
@@ -177,6 +185,7 @@ mod tests {
             ("the same login", claim("friend", URL, Some("word")), true),
             ("a friend is remembered", Claim::new("friend", URL, None), true),
             ("another login", claim("attacker", URL, Some("wrong")), false),
+            ("another login of the owner", claim("attacker", URL, Some("changed")), false),
             ("no login", claim("attacker", URL, None), false),
             ("another source", claim("attacker", "https://evil.example/", None), false),
         ];

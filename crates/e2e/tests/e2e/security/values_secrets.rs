@@ -1,6 +1,5 @@
 //! Secrets with the values of releases: Chandler does not write to a Secret of somebody else.
 
-use chandler_core::naming;
 use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, wait::eventually};
 use k8s_openapi::{
     ByteString,
@@ -47,9 +46,9 @@ async fn a_secret_of_somebody_else_is_not_overwritten() {
         tenant.apply_secret("login", json!({"team": "CANARY-one"})).await;
     }
     // A Secret with the name that earlier versions wrote to.
-    let former = format!("{}-values", naming::release_object("app", "main"));
-    red.apply_secret(&former, json!({"values.yaml": "mine", "password": "mine"})).await;
-    let foreign = red.secrets().get(&former).await.unwrap();
+    let former = "app-values";
+    red.apply_secret(former, json!({"values.yaml": "mine", "password": "mine"})).await;
+    let foreign = red.secrets().get(former).await.unwrap();
     let manager = Manager::from_process(test.management.start_manager_with(&READ_OFTEN));
     red.apply_instance("app", with_login()).await;
     let release = red.wait_ready("app").await;
@@ -63,7 +62,7 @@ async fn a_secret_of_somebody_else_is_not_overwritten() {
         (owners == [release.controller_owner_ref(&()).unwrap()]).then_some(())
     })
     .await;
-    assert_eq!(red.secrets().get(&former).await.unwrap(), foreign, "it is not changed");
+    assert_eq!(red.secrets().get(former).await.unwrap(), foreign, "it is not changed");
 
     // A Secret of somebody else takes the place of the one that Chandler has written.
     red.secrets().delete(&written, &DeleteParams::default()).await.unwrap();
