@@ -17,8 +17,9 @@ use tokio::sync::Mutex;
 
 use self::labels::{
     CacheLabels, CallLabels, CategoryLabels, ChangeLabels, ClientLabels, ClusterLabels, KindLabels,
-    OperationLabels, RequestLabels, ScopeLabels, StateLabels,
+    OperationLabels, QuotaLabels, RequestLabels, ScopeLabels, StateLabels,
 };
+pub use self::labels::Quota;
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 use crate::ManagementError;
 
@@ -53,6 +54,7 @@ pub struct Metrics {
     catalogs: Family<StateLabels, Gauge>,
     tunnel: TunnelMetrics,
     republished: Counter,
+    quotas: Family<QuotaLabels, Counter>,
     tool_calls: Family<CallLabels, Counter>,
     tool_starts: Counter,
     tool_bytes: Gauge,
@@ -229,6 +231,7 @@ impl Metrics {
                 "Releases whose package version was published again with other content; they are not upgraded",
                 Counter::default(),
             ),
+            quotas: quotas(&mut to),
             tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
             tool_starts: to.add("tool_starts", "Starts of package tools and of the template service", Counter::default()),
             tool_bytes: to.add(
@@ -295,6 +298,11 @@ impl Metrics {
         self.republished.inc();
     }
 
+    /// Records that work of a namespace has to wait, or is limited, because of a quota.
+    pub fn quota_reached(&self, quota: Quota) {
+        self.quotas.get_or_create(&QuotaLabels { quota: quota.as_str() }).inc();
+    }
+
     /// Creates the series of kubeconfig writes, because `increase()` misses the first sample of a new series.
     pub fn tunnels_enabled(&self) {
         for change in ["added", "repaired", "removed"] {
@@ -334,6 +342,19 @@ impl Metrics {
             Err(error) => format!("# cannot write metrics: {error}\n"),
         }
     }
+}
+
+/// Registers the counter of quotas. Its series exist early, because `increase()` misses the first sample of a new series.
+fn quotas(to: &mut Registering) -> Family<QuotaLabels, Counter> {
+    let quotas = to.add(
+        "quota_reached",
+        "How often work of a namespace had to wait, or was limited, by quota: operations, reconciles, templates, timeout",
+        Family::<QuotaLabels, Counter>::default(),
+    );
+    for quota in Quota::ALL {
+        drop(quotas.get_or_create(&QuotaLabels { quota: quota.as_str() }));
+    }
+    quotas
 }
 
 /// Buckets for work that waits for clusters.

@@ -18,6 +18,11 @@ impl NamespaceShares {
         Self { slots, per_namespace: slots - slots / 4, running: BTreeMap::new() }
     }
 
+    /// Creates slots, of which a namespace gets at most this number.
+    pub fn with_limit(slots: usize, per_namespace: usize) -> Self {
+        Self { slots, per_namespace: per_namespace.min(slots), running: BTreeMap::new() }
+    }
+
     /// Returns which of the waiting namespaces, in the order of their arrival, gets the next slot: the one that occupies the
     /// fewest, and of several the one that came first. `None` means that none can start.
     pub fn next<'a>(&self, waiting: impl IntoIterator<Item = &'a str>) -> Option<usize> {
@@ -68,6 +73,13 @@ mod tests {
         share.end("c");
         share.end("b");
         assert_eq!(share.next(["a", "b", "c"]), Some(1), "the one that came first of those without");
+    }
+
+    #[test]
+    fn the_limit_of_a_namespace_can_be_chosen() {
+        let mut share = NamespaceShares::with_limit(8, 1);
+        share.start("a");
+        assert_eq!(share.next(["a", "b"]), Some(1));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use self::clients::Clients;
 use crate::{
     Access, SourceError,
     addresses::{AddressPolicy, RefusedAddress},
+    downloads::Downloads,
     limits::Limits,
 };
 
@@ -32,6 +33,7 @@ pub(crate) struct HttpClient {
     proxies: Matcher,
     clients: Clients,
     pub limits: Limits,
+    pub downloads: Arc<Downloads>,
 }
 
 pub(crate) struct HttpRequest<'a> {
@@ -88,7 +90,8 @@ enum RequestBody<'a> {
 impl HttpClient {
     pub fn new(policy: AddressPolicy, proxies: Matcher, limits: Limits) -> Self {
         let policy = Arc::new(policy);
-        Self { clients: Clients::new(policy.clone(), limits), policy, proxies, limits }
+        let clients = Clients::new(policy.clone(), limits);
+        Self { clients, policy, proxies, limits, downloads: Arc::default() }
     }
 
     /// Sends a GET request and follows redirects.

@@ -43,7 +43,12 @@ pub struct NamespacePermit {
 
 impl NamespaceSemaphore {
     pub fn new(slots: usize) -> Self {
-        let state = State { share: NamespaceShares::new(slots), waiting: VecDeque::new() };
+        Self::with_shares(NamespaceShares::new(slots))
+    }
+
+    /// Creates slots that are shared as `share` decides.
+    pub fn with_shares(share: NamespaceShares) -> Self {
+        let state = State { share, waiting: VecDeque::new() };
         Self(Arc::new(Shared(Mutex::new(state))))
     }
 

@@ -115,6 +115,8 @@ impl Registries {
         access: &Access,
     ) -> Result<ResolvedPackage, SourceError> {
         let key = (reference.clone(), AccessDigest::from(access));
+        let is_fresh = self.resolved.is_fresh(self.http.limits.cache_ttl, &key);
+        let _slot = if is_fresh { None } else { self.http.downloads.slot().await? };
         self.resolved.get(key, |_| self.resolve_uncached(reference, access)).await
     }
 

@@ -21,6 +21,7 @@ use crate::{
     PackedFiles, Retention, SourceError, SourceTree, Store, StoredPackage, StoredRevision,
     access_digest::AccessDigest,
     bucket::Buckets,
+    downloads::Downloads,
     git::GitRepositories,
     http::HttpClient,
     oci::{Layer, Registries},
@@ -86,6 +87,7 @@ pub struct Packages {
     pub(crate) registries: Registries,
     git: GitRepositories,
     buckets: Buckets,
+    pub(crate) slots: Arc<Downloads>,
     downloads: SingleFlightCache<(Url, Option<Digest>, AccessDigest), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
@@ -96,6 +98,7 @@ impl Packages {
         let SourceOptions { addresses, proxies, limits, retention } = options;
         let http = Arc::new(HttpClient::new(addresses, proxies, limits));
         Self {
+            slots: http.downloads.clone(),
             repositories: Repositories::new(http.clone(), store.clone()),
             registries: Registries::new(http.clone(), store.clone()),
             git: GitRepositories::new(http.clone(), store.clone()),
@@ -129,6 +132,7 @@ impl Packages {
         access: &Access,
     ) -> Result<Vec<PublishedVersion>, SourceError> {
         if repository.starts_with("oci://") {
+            let _slot = self.slots.slot().await?;
             let versions = self.registries.chart_versions(repository, name, access).await?;
             Ok(versions.into_iter().map(|version| PublishedVersion { version, kubernetes: None }).collect())
         } else {
@@ -168,6 +172,7 @@ impl Packages {
             Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
         let key = (source, resolved.digest.clone(), AccessDigest::from(access));
+        let _slot = self.slots.slot().await?;
         let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
         // The cached result of an earlier download does not prove that the file still exists.
         if let Some(stored) = self.store.get(&digest, &resolved.format) {

@@ -190,6 +190,14 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         result
     }
 
+    /// Returns whether a call with this key and `max_age` returns a cached result. `false` if the result is just being replaced.
+    pub fn is_fresh(&self, max_age: Duration, key: &K) -> bool {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
+        let Some(slot) = slot else { return false };
+        let is_valid = |cached: &CachedResult<V>| cached.at.elapsed() < cached.valid_for(max_age);
+        slot.try_lock().is_ok_and(|cached| cached.as_ref().is_some_and(is_valid))
+    }
+
     /// Returns whether there is a value that `work` can revalidate.
     pub async fn has_value(&self, key: &K) -> bool {
         let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
@@ -293,6 +301,9 @@ mod tests {
         let results = join_all((0..50).map(|_| get(true))).await;
         assert!(results.iter().all(|result| matches!(result, Ok(1))), "{results:?}");
         assert!(matches!(get(true).await, Ok(1)), "still cached");
+        let is_fresh = |max_age, key| cache.is_fresh(max_age, &key);
+        assert!(is_fresh(Duration::from_mins(1), "key") && !is_fresh(Duration::from_mins(1), "other"));
+        assert!(!is_fresh(Duration::ZERO, "key"));
         let newer =
             cache.get_with_max_age(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
         assert!(matches!(newer.await, Ok(11)), "a caller that needs a newer value gets one");

@@ -17,7 +17,7 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 use super::{CatalogContext, access::catalog_access, folder::read_folder, is_folder, ready};
 use crate::{
     ReconcileError,
-    queue::outside_of_limit,
+    queue::{download, outside_of_limit},
     sources::{CurrentSource, about_folder},
     status,
 };
@@ -130,7 +130,7 @@ impl Reconciler<'_> {
                 let (read, revision) = self.read_source(source, request).await?;
                 (read, Some(revision))
             }
-            None => (outside_of_limit(self.context.packages.read_catalog(request)).await?, None),
+            None => (download(&self.namespace(), self.context.packages.read_catalog(request)).await?, None),
         };
         if before.as_deref() != Some(read.digest()) {
             self.context.changes.changed();

@@ -16,7 +16,7 @@ use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
-use crate::queue::outside_of_limit;
+use crate::queue::download;
 
 /// The inputs of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
         let desired = self.catalogs.located(desired).await?;
         let access = self.access(&desired).await?;
-        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
+        let resolved = download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
         Ok(resolved.version)
     }
 
@@ -104,8 +104,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
-        let resolved = outside_of_limit(self.packages.resolve(&desired.package, &access)).await?;
-        let stored = outside_of_limit(self.packages.fetch(&resolved, &access)).await?;
+        let resolved = download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
+        let stored = download(&desired.cluster.namespace, self.packages.fetch(&resolved, &access)).await?;
         if stored.digest == digest {
             return Ok(stored);
         }
@@ -129,7 +129,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return self.folder_package(desired, folder, known, reference).await;
         }
         let access = self.access(desired).await?;
-        let resolved = match (outside_of_limit(self.packages.resolve(&desired.package, &access)).await, known)
+        let resolved = match (download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await, known)
         {
             (Ok(resolved), _) => resolved,
             // The source is unavailable: the known version stays.
@@ -147,7 +147,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let (Some(known), Some(announced)) = (same, announced) {
             return Ok(self.keep_republished(desired, known, &announced));
         }
-        let stored = outside_of_limit(self.packages.fetch(&resolved, &access)).await?;
+        let stored = download(&desired.cluster.namespace, self.packages.fetch(&resolved, &access)).await?;
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }

@@ -15,6 +15,7 @@ impl Packages {
     /// Reads the current catalog from its source, and stores it. If it has not changed, it is not downloaded again.
     pub async fn read_catalog(&self, request: CatalogRequest<'_>) -> Result<Catalog, SourceError> {
         let stored = self.stored_catalog(request);
+        let _slot = self.slots.slot().await?;
         if request.url.starts_with("oci://") {
             return self.read_registry(request, stored).await;
         }

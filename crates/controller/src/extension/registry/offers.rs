@@ -15,7 +15,7 @@ use chandler_source::{Packages, PublishedVersion};
 use kube::ResourceExt as _;
 
 use crate::{
-    queue::outside_of_limit,
+    queue::download,
     release::NamedCatalogs,
     sources::{Folder, SourcePackages},
 };
@@ -70,7 +70,7 @@ impl Offers {
             return Ok(versions);
         }
         let (repository, access) = self.catalogs.repository(own, chart).await?;
-        Ok(outside_of_limit(self.packages.versions(&repository, &chart.chart, &access)).await?)
+        Ok(download(own, self.packages.versions(&repository, &chart.chart, &access)).await?)
     }
 
     /// Returns the versions of a chart of a catalog that is a folder of a Source. `None` if the catalog is not.

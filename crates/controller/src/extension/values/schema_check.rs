@@ -13,7 +13,7 @@ use chandler_source::{PackageValues, Packages};
 use super::Layers;
 use crate::{
     locks::{Mutex, MutexGuard},
-    queue::outside_of_limit,
+    queue::download,
     release::NamedCatalogs,
     sources::SourcePackages,
 };
@@ -82,12 +82,12 @@ impl SchemaCheck {
         let (repository, access) = self.catalogs.repository(own, source).await?;
         let (name, version) = (source.chart.clone(), source.version.clone());
         let reference = PackageReference { repository, name, version };
-        let resolved = outside_of_limit(self.packages.resolve(&reference, &access)).await?;
+        let resolved = download(own, self.packages.resolve(&reference, &access)).await?;
         if !resolved.format.is_helm_chart() {
             // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.
             return Ok(PackageValues::default());
         }
-        Ok(outside_of_limit(self.packages.fetch(&resolved, &access)).await?.values().await?)
+        Ok(download(own, self.packages.fetch(&resolved, &access)).await?.values().await?)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Option<String>>> {
