@@ -15,11 +15,11 @@ use prometheus_client::{
 };
 use tokio::sync::Mutex;
 
+pub use self::labels::Quota;
 use self::labels::{
     CacheLabels, CallLabels, CategoryLabels, ChangeLabels, ClientLabels, ClusterLabels, KindLabels,
     OperationLabels, QuotaLabels, RequestLabels, ScopeLabels, StateLabels,
 };
-pub use self::labels::Quota;
 pub use self::scrape::{CatalogCounts, ReleaseCounts, Sources};
 use crate::ManagementError;
 

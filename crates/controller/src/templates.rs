@@ -173,7 +173,8 @@ impl Templates {
         while let Some(first) = inputs.first() {
             let namespace = first.cluster.namespace.clone();
             if self.quota.is_used_up(&namespace) {
-                let refused = inputs.into_iter().map(|input| (input.cluster, Err(self.quota.refusal(&namespace))));
+                let refused =
+                    inputs.into_iter().map(|input| (input.cluster, Err(self.quota.refusal(&namespace))));
                 results.extend(refused);
                 break;
             }

@@ -16,7 +16,7 @@ use chandler_source::{Access, Credentials, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
-use crate::queue::download;
+use crate::queue::{download, outside_of_limit};
 
 /// The inputs of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
         let desired = self.catalogs.located(desired).await?;
         let access = self.access(&desired).await?;
-        let resolved = download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
+        let resolved =
+            download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
         Ok(resolved.version)
     }
 
@@ -104,7 +105,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(stored);
         }
         let access = self.access(desired).await?;
-        let resolved = download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
+        let resolved =
+            download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await?;
         let stored = download(&desired.cluster.namespace, self.packages.fetch(&resolved, &access)).await?;
         if stored.digest == digest {
             return Ok(stored);
@@ -129,8 +131,10 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return self.folder_package(desired, folder, known, reference).await;
         }
         let access = self.access(desired).await?;
-        let resolved = match (download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await, known)
-        {
+        let resolved = match (
+            download(&desired.cluster.namespace, self.packages.resolve(&desired.package, &access)).await,
+            known,
+        ) {
             (Ok(resolved), _) => resolved,
             // The source is unavailable: the known version stays.
             (Err(error), Some(known)) if known.reference == reference => {
@@ -175,7 +179,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     async fn inspected(&self, stored: &StoredPackage, reference: String) -> Result<PackageRecord, Failure> {
         let tool = self.tools.for_format(stored.format()).await?;
         self.metrics.tool_call("inspect");
-        let info = tool.inspect(&file(stored)).await?;
+        let info = outside_of_limit(tool.inspect(&file(stored))).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,

@@ -11,7 +11,7 @@ use chandler_core::{
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use kube::{
     Api, Client, Resource as _, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -73,8 +73,9 @@ impl ValuesSecrets {
 
     /// Writes values, and replaces the owners of the Secret if they differ.
     ///
-    /// The owner is not part of the apply, which would add it to owners that another field manager has set, such as `clusterctl
-    /// move`, or that [`Self::replace_owners`] has set before. The API server refuses a second controller.
+    /// A Secret is created together with its owner: the ValidatingAdmissionPolicy of `deploy/rbac.yaml` refuses one without. The
+    /// owners of an existing one are replaced as a whole: those that another field manager has set, such as `clusterctl move`,
+    /// must not stay, because the API server refuses a second controller.
     async fn write(
         &self,
         namespace: &str,
@@ -82,12 +83,13 @@ impl ValuesSecrets {
         owner: Option<OwnerReference>,
         values: &Rendered,
     ) -> Result<(), kube::Error> {
-        let mut secret = Secret::default();
-        secret.metadata.name = Some(name.to_owned());
-        secret.metadata.namespace = Some(namespace.to_owned());
-        secret.string_data = Some(BTreeMap::from([(VALUES_KEY.to_owned(), values.text.clone())]));
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let written = self.api(namespace).patch(name, &parameters, &Patch::Apply(&secret)).await?;
+        let text = BTreeMap::from([(VALUES_KEY.to_owned(), values.text.clone())]);
+        let written = match self.merge(namespace, name, json!({"stringData": text})).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                return self.create(namespace, name, owner, text).await;
+            }
+            written => written?,
+        };
         match owner {
             Some(owner) if !belongs_to(written.owner_references(), &owner) => {
                 self.replace_owners(namespace, name, &owner).await
@@ -96,19 +98,41 @@ impl ValuesSecrets {
         }
     }
 
+    async fn create(
+        &self,
+        namespace: &str,
+        name: &str,
+        owner: Option<OwnerReference>,
+        text: BTreeMap<String, String>,
+    ) -> Result<(), kube::Error> {
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                owner_references: owner.map(|owner| vec![owner]),
+                ..ObjectMeta::default()
+            },
+            type_: Some("Opaque".to_owned()),
+            string_data: Some(text),
+            ..Secret::default()
+        };
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        self.api(namespace).create(&parameters, &secret).await.map(drop)
+    }
+
     async fn replace_owners(
         &self,
         namespace: &str,
         name: &str,
         owner: &OwnerReference,
     ) -> Result<(), kube::Error> {
-        self.merge(namespace, name, json!({"metadata": {"ownerReferences": [owner]}})).await
+        self.merge(namespace, name, json!({"metadata": {"ownerReferences": [owner]}})).await.map(drop)
     }
 
-    async fn merge(&self, namespace: &str, name: &str, patch: Value) -> Result<(), kube::Error> {
+    async fn merge(&self, namespace: &str, name: &str, patch: Value) -> Result<Secret, kube::Error> {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.api(namespace).patch(name, &parameters, &Patch::Merge(patch)).await.map(drop)
+        self.api(namespace).patch(name, &parameters, &Patch::Merge(patch)).await
     }
 
     /// Makes a release object that was just created the owner of the Secret with its values, so that it is deleted with it.
@@ -129,7 +153,7 @@ impl ValuesSecrets {
     /// Removes the values from a Secret that no release object refers to any more. It is deleted with its owner.
     pub async fn clear(&self, namespace: &str, name: &str) {
         match self.merge(namespace, name, json!({"stringData": {VALUES_KEY: ""}})).await {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 tracing::warn!(secret = name, namespace, %error, "a Secret still has values that are not used any more");
