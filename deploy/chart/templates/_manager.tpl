@@ -24,6 +24,11 @@
 - --log-format={{ .Values.logFormat }}
 - --concurrency={{ .Values.concurrency }}
 - --concurrency-per-cluster={{ .Values.concurrencyPerCluster }}
+{{- with .Values.quotas }}
+- --concurrency-per-namespace={{ int .operationsPerNamespace }}
+- --template-seconds-per-minute={{ int .templateSecondsPerMinute }}
+- --max-timeout-seconds={{ int .maxTimeoutSeconds }}
+{{- end }}
 - --platform-namespace={{ .Values.platform.namespace | default "$(POD_NAMESPACE)" }}
 {{- with .Values.platform.version }}
 - --platform-version={{ . }}

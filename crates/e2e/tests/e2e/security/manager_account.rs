@@ -2,12 +2,11 @@
 
 use chandler_api::extensions::POLICY_ANNOTATION;
 use chandler_e2e::{
-    capi_crds,
     manager::Manager,
     self_hosted::{NAMESPACE, SelfHosted},
     wait::eventually,
 };
-use chandler_sandbox::{apply, dynamic_api, service_account, testing};
+use chandler_sandbox::{apply, crds::wait_served, dynamic_api, service_account};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicyBinding,
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
@@ -15,7 +14,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Config, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -164,12 +163,21 @@ async fn secrets_that_the_manager_does_not_write_are_refused(administrator: &Cli
 }
 
 async fn hooks_of_others_are_refused(administrator: &Client, manager: &Client) {
-    let folder = testing::assets().await.unwrap().capi_config().join("crd/bases");
-    let file = ("ExtensionConfig", "runtime.cluster.x-k8s.io_extensionconfigs.yaml");
-    capi_crds::install(administrator, &folder, &[file]).await;
     let version = "runtime.cluster.x-k8s.io/v1beta2";
-    let api: Api<kube::api::DynamicObject> =
-        Api::all_with(manager.clone(), &dynamic_api::resource(version, "ExtensionConfig"));
+    let resource = dynamic_api::resource(version, "ExtensionConfig");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{}", resource.plural, resource.group)},
+        "spec": {
+            "group": resource.group, "scope": "Cluster",
+            "names": {"plural": resource.plural, "singular": "extensionconfig", "kind": resource.kind},
+            "versions": [{"name": "v1beta2", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    apply::apply(administrator, &crd).await.unwrap();
+    wait_served(administrator, &resource).await.unwrap();
+    let api: Api<DynamicObject> = Api::all_with(manager.clone(), &resource);
     let dry_run = PatchParams { dry_run: true, ..PatchParams::apply("test") };
     for (name, allowed) in
         [("chandler", true), ("chandler-fleet", true), ("other", false), ("chandlery", false)]
