@@ -1,6 +1,8 @@
 //! Limits concurrent downloads of indexes and packages, fairly between namespaces. A download that hangs occupies a slot until it
 //! times out; a namespace with many of them delays only itself.
 
+use std::time::Duration;
+
 use chandler_core::namespace_shares::NamespaceShares;
 
 use crate::{
@@ -12,6 +14,10 @@ use crate::{
 const CONCURRENT_DOWNLOADS: usize = 64;
 /// How many of them a namespace gets.
 const PER_NAMESPACE: usize = 16;
+
+/// How long a caller waits for a slot before it looks again whether it still needs one, and how often.
+const ATTEMPT: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 30;
 
 tokio::task_local! {
     /// The namespace that the current downloads are for.
@@ -37,11 +43,28 @@ impl Default for Downloads {
 
 impl Downloads {
     /// Waits for a slot of the namespace of [`on_behalf_of`], but not for long. `None` means that there is no namespace.
+    pub async fn slot(&self) -> Result<Option<NamespacePermit>, SourceError> {
+        self.slot_unless(|| false).await
+    }
+
+    /// Does the same as [`Downloads::slot`], and also returns `None` as soon as `is_available`: another caller has the result, or is
+    /// about to get it.
     ///
     /// Must be called before callers of other namespaces can wait for the result: they must not wait for a slot of this one.
-    pub async fn slot(&self) -> Result<Option<NamespacePermit>, SourceError> {
+    pub async fn slot_unless(
+        &self,
+        is_available: impl Fn() -> bool,
+    ) -> Result<Option<NamespacePermit>, SourceError> {
         let Ok(namespace) = NAMESPACE.try_with(Clone::clone) else { return Ok(None) };
-        self.0.acquire(&namespace).await.map(Some)
+        for _ in 0..ATTEMPTS {
+            if is_available() {
+                return Ok(None);
+            }
+            if let Ok(slot) = tokio::time::timeout(ATTEMPT, self.0.wait(&namespace)).await {
+                return Ok(slot);
+            }
+        }
+        Err(SourceError::Busy { namespace })
     }
 }
 
@@ -62,6 +85,8 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         assert!(on_behalf_of("other", downloads.slot()).now_or_never().unwrap().unwrap().is_some());
         assert!(downloads.slot().now_or_never().unwrap().unwrap().is_none(), "no namespace, no limit");
+        let known = on_behalf_of("slow", downloads.slot_unless(|| true)).now_or_never().unwrap();
+        assert!(known.unwrap().is_none(), "what is known needs no slot");
         slots.pop();
         assert!(waiting.now_or_never().unwrap().is_ok());
     }

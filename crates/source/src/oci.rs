@@ -115,8 +115,8 @@ impl Registries {
         access: &Access,
     ) -> Result<ResolvedPackage, SourceError> {
         let key = (reference.clone(), AccessDigest::from(access));
-        let is_fresh = self.resolved.is_fresh(self.http.limits.cache_ttl, &key);
-        let _slot = if is_fresh { None } else { self.http.downloads.slot().await? };
+        let is_available = || self.resolved.is_available(self.http.limits.cache_ttl, &key);
+        let _slot = self.http.downloads.slot_unless(is_available).await?;
         self.resolved.get(key, |_| self.resolve_uncached(reference, access)).await
     }
 

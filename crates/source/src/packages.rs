@@ -88,6 +88,7 @@ pub struct Packages {
     git: GitRepositories,
     buckets: Buckets,
     pub(crate) slots: Arc<Downloads>,
+    cache_ttl: Duration,
     downloads: SingleFlightCache<(Url, Option<Digest>, AccessDigest), Digest>,
     pub(crate) package_hits: CacheHits,
     pub(crate) verification: Verification,
@@ -99,6 +100,7 @@ impl Packages {
         let http = Arc::new(HttpClient::new(addresses, proxies, limits));
         Self {
             slots: http.downloads.clone(),
+            cache_ttl: limits.cache_ttl,
             repositories: Repositories::new(http.clone(), store.clone()),
             registries: Registries::new(http.clone(), store.clone()),
             git: GitRepositories::new(http.clone(), store.clone()),
@@ -172,7 +174,7 @@ impl Packages {
             Location::Https { archive: url, .. } | Location::Oci { base_url: url, .. } => url.clone(),
         };
         let key = (source, resolved.digest.clone(), AccessDigest::from(access));
-        let _slot = self.slots.slot().await?;
+        let _slot = self.slots.slot_unless(|| self.downloads.is_available(self.cache_ttl, &key)).await?;
         let digest = self.downloads.get(key, |_| self.download(resolved, access)).await?;
         // The cached result of an earlier download does not prove that the file still exists.
         if let Some(stored) = self.store.get(&digest, &resolved.format) {

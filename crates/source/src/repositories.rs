@@ -99,8 +99,8 @@ impl Repositories {
         access: &Access,
     ) -> Result<Arc<RepositoryIndex>, SourceError> {
         let key = (base_url.clone(), AccessDigest::from(access));
-        let _slot =
-            if self.indexes.is_fresh(max_age, &key) { None } else { self.http.downloads.slot().await? };
+        let is_available = || self.indexes.is_available(max_age, &key);
+        let _slot = self.http.downloads.slot_unless(is_available).await?;
         let refresh = |last| self.refresh_index(base_url, access, last, None);
         self.indexes.get_with_max_age(max_age, key, refresh).await
     }

@@ -190,12 +190,12 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         result
     }
 
-    /// Returns whether a call with this key and `max_age` returns a cached result. `false` if the result is just being replaced.
-    pub fn is_fresh(&self, max_age: Duration, key: &K) -> bool {
+    /// Returns whether a call with this key and `max_age` returns a cached result, or that of a concurrent caller.
+    pub fn is_available(&self, max_age: Duration, key: &K) -> bool {
         let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
         let Some(slot) = slot else { return false };
         let is_valid = |cached: &CachedResult<V>| cached.at.elapsed() < cached.valid_for(max_age);
-        slot.try_lock().is_ok_and(|cached| cached.as_ref().is_some_and(is_valid))
+        slot.try_lock().map_or(true, |cached| cached.as_ref().is_some_and(is_valid))
     }
 
     /// Returns whether there is a value that `work` can revalidate.
@@ -301,9 +301,16 @@ mod tests {
         let results = join_all((0..50).map(|_| get(true))).await;
         assert!(results.iter().all(|result| matches!(result, Ok(1))), "{results:?}");
         assert!(matches!(get(true).await, Ok(1)), "still cached");
-        let is_fresh = |max_age, key| cache.is_fresh(max_age, &key);
-        assert!(is_fresh(Duration::from_mins(1), "key") && !is_fresh(Duration::from_mins(1), "other"));
-        assert!(!is_fresh(Duration::ZERO, "key"));
+        let is_available = |max_age, key| cache.is_available(max_age, &key);
+        assert!(
+            is_available(Duration::from_mins(1), "key") && !is_available(Duration::from_mins(1), "other")
+        );
+        assert!(!is_available(Duration::ZERO, "key"));
+        let running = cache.get_with_max_age(Duration::ZERO, "key", |_| async {
+            assert!(is_available(Duration::ZERO, "key"), "callers wait for this call");
+            Ok(1)
+        });
+        assert!(running.await.is_ok());
         let newer =
             cache.get_with_max_age(Duration::ZERO, "key", |last| async move { Ok(last.unwrap() + 10) });
         assert!(matches!(newer.await, Ok(11)), "a caller that needs a newer value gets one");
