@@ -73,7 +73,7 @@ impl ValuesSecrets {
 
     /// Writes values, and replaces the owners of the Secret if they differ.
     ///
-    /// A Secret is created together with its owner: the ValidatingAdmissionPolicy of `deploy/rbac.yaml` refuses one without. The
+    /// A Secret is created together with its owner: the `ValidatingAdmissionPolicy` of `deploy/rbac.yaml` refuses one without. The
     /// owners of an existing one are replaced as a whole: those that another field manager has set, such as `clusterctl move`,
     /// must not stay, because the API server refuses a second controller.
     async fn write(
