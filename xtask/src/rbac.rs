@@ -1,4 +1,5 @@
-//! Writes the table of Chandler's RBAC rules from `deploy/rbac.yaml`. The comment above a rule is its reason.
+//! Writes the tables of Chandler's RBAC rules, and what its admission policies allow, from `deploy/rbac.yaml`. The comment above a
+//! rule or a policy is its reason.
 
 use std::fmt::Write as _;
 
@@ -23,6 +24,9 @@ pub fn markdown(yaml: &str) -> Result<String> {
     let mut text = HEAD.to_owned();
     for document in yaml.split("\n---\n") {
         let kind = field(document, "kind: ");
+        if kind == "ValidatingAdmissionPolicy" {
+            text.push_str(&policy(document)?);
+        }
         if kind != "ClusterRole" && kind != "Role" {
             continue;
         }
@@ -33,6 +37,18 @@ pub fn markdown(yaml: &str) -> Result<String> {
             ensure!(!rule.reason.is_empty(), "a rule of {name} has no comment: {}", rule.resources);
             writeln!(text, "{}", row(&rule))?;
         }
+    }
+    Ok(text)
+}
+
+/// Returns the reason of a policy, and what it allows.
+fn policy(document: &str) -> Result<String> {
+    let name = field(document, "  name: ");
+    let reason: Vec<_> = document.lines().map_while(|line| line.strip_prefix("# ")).collect();
+    ensure!(!reason.is_empty(), "policy {name} has no comment");
+    let mut text = format!("\n## ValidatingAdmissionPolicy `{name}`\n\n{}\n\n", reason.join(" "));
+    for allowed in document.lines().filter_map(|line| line.trim().strip_prefix("message: ")) {
+        writeln!(text, "- {}", allowed.trim_matches('"'))?;
     }
     Ok(text)
 }
@@ -79,6 +95,19 @@ mod tests {
 
     const ROLE: &str = "# Of the role.\nkind: ClusterRole\nmetadata:\n  name: reader\nrules:\n  # To read,\n  # one by one.\n  \
         - apiGroups: [\"\"]\n    resources: [secrets, configmaps]\n    resourceNames: [a]\n    verbs: [get]\n";
+
+    #[test]
+    fn a_policy_has_a_reason_and_says_what_it_allows() -> Result<()> {
+        let document = "# Because of\n# this.\nkind: ValidatingAdmissionPolicy\nmetadata:\n  name: guard\nspec:\n  \
+            validations:\n    - expression: 'true'\n      message: \"All.\"\n";
+        let text = markdown(document)?;
+        assert!(
+            text.ends_with("## ValidatingAdmissionPolicy `guard`\n\nBecause of this.\n\n- All.\n"),
+            "{text}"
+        );
+        assert!(markdown(&document.replace("# ", "")).is_err());
+        Ok(())
+    }
 
     #[test]
     fn every_rule_has_a_reason() -> Result<()> {

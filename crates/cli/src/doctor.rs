@@ -1,5 +1,6 @@
 //! `chandler doctor`: checks a management cluster for problems.
 
+mod admission;
 mod caaph;
 mod cluster_api;
 mod finding;
@@ -13,6 +14,7 @@ mod policies;
 mod releases;
 mod rights;
 mod tunnel;
+mod unused_rights;
 
 use anyhow::{Context as _, Result, bail};
 use chandler_view::fleet::FleetReader;
@@ -89,6 +91,8 @@ pub async fn run_checks(
         impersonation::check(client, manager, namespace.as_deref()).await,
     ));
     findings.extend(findings_of("login-hosts", login_hosts::check(client, namespace.as_deref()).await));
+    findings.extend(findings_of("admission", admission::check(client, manager).await));
+    findings.extend(findings_of("unused-rights", unused_rights::check(client, manager).await));
     findings.extend(findings_of("cluster-api", cluster_api::check(client).await));
     findings.extend(findings_of("caaph", caaph::check(client).await));
     let leases = leader::check(client, &manager.manager_namespace, namespace.as_deref(), now).await;

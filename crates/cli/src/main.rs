@@ -24,6 +24,7 @@ mod packages;
 mod plan;
 mod planner_flags;
 mod progress;
+mod quota_flags;
 mod receiver;
 mod resume;
 mod retry;

@@ -25,6 +25,7 @@ use crate::{
     hooks::HookArgs,
     lease::LeaseArgs,
     logging::{self, LogFormat},
+    quota_flags::QuotaFlags,
     receiver::ReceiverArgs,
     tenant_flags::TenantFlags,
     traces::{self, TraceArgs},
@@ -82,6 +83,8 @@ pub struct ManagerArgs {
     /// takes memory of the package tool
     #[arg(long, default_value_t = Limits::default().waiting_clusters)]
     concurrency_waiting_clusters: usize,
+    #[command(flatten)]
+    quotas: QuotaFlags,
     /// Interval in seconds at which to check for newer versions of releases without a pinned version
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     poll_seconds: u64,
@@ -185,6 +188,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         concurrency,
         concurrency_per_cluster,
         concurrency_waiting_clusters,
+        quotas,
         poll_seconds,
         source_min_interval_seconds,
         health,
@@ -220,6 +224,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
     let lease_times = lease.times()?;
     let requests = RequestCounter::default();
+    let (quotas, per_namespace) = quotas.quotas();
     let watch_silence = Duration::from_secs(watch_silence_seconds);
     let connect = connection.for_manager(&requests, watch_silence).await?;
     let election = (!no_leader_election).then(|| Election {
@@ -237,10 +242,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         tool_environment: traces.tool_environment(),
         tool_log_level: log_level.tool(),
         store: store.clone(),
-        sources: SourceOptions {
-            quotas: tenants.quotas(store_limit),
-            ..source_options(allow_source_address, refuse_source_address, store_limit)
-        },
+        sources: source_options(allow_source_address, refuse_source_address, store_limit, &tenants),
         require_login_hosts: tenants.require_login_hosts,
         address: metrics_address,
         requests: requests.clone(),
@@ -261,11 +263,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         platform_version_from,
         verify_policy,
         parameters_interval: Duration::from_secs(parameters_seconds),
-        limits: Limits {
-            per_cluster: concurrency_per_cluster.max(1),
-            overall: concurrency.max(1),
-            waiting_clusters: concurrency_waiting_clusters.max(1),
-        },
+        limits: limits(concurrency, concurrency_per_cluster, concurrency_waiting_clusters, per_namespace),
+        quotas,
     };
     control::serve(control::socket_path(&store), log_level);
     let stop = CancellationToken::new();
@@ -275,14 +274,31 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     Ok(result?)
 }
 
+fn limits(
+    overall: usize,
+    per_cluster: usize,
+    waiting_clusters: usize,
+    per_namespace: Option<usize>,
+) -> Limits {
+    let at_least_one = |limit: usize| limit.max(1);
+    Limits {
+        per_cluster: at_least_one(per_cluster),
+        overall: at_least_one(overall),
+        per_namespace,
+        waiting_clusters: at_least_one(waiting_clusters),
+    }
+}
+
 fn source_options(
     allowed: Vec<AddressRange>,
     refused: Vec<AddressRange>,
     store_limit_mib: u64,
+    tenants: &TenantFlags,
 ) -> SourceOptions {
     SourceOptions {
         addresses: AddressPolicy { allowed, refused },
         retention: Retention { bytes: store_limit_mib.saturating_mul(1 << 20), ..Retention::default() },
+        quotas: tenants.quotas(store_limit_mib),
         ..SourceOptions::default()
     }
 }

@@ -36,7 +36,7 @@ use crate::{
     sources::{SourceControllers, SourcePackages, start_receiver},
     sync::{SyncContext, SyncController},
     tasks::Tasks,
-    templates::{Evaluations, Templates},
+    templates::{Evaluations, TemplateQuota, Templates},
     tunnel::{TunnelControllers, TunnelOptions, TunnelQueues, Tunnels},
     watch::{FirstList, Scope, are_complete, watch},
 };
@@ -188,6 +188,7 @@ impl Controllers {
             service: shared.template_service.clone(),
             metrics: shared.metrics.clone(),
             evaluations: Evaluations::default(),
+            quota: TemplateQuota::new(shared.quotas.template_time, shared.metrics.clone()),
         };
         if shared.fleet {
             tasks.spawn(fleet::run(fleet_inputs(&shared, &caches)));

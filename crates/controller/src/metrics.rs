@@ -16,6 +16,7 @@ use prometheus_client::{
 };
 use tokio::sync::Mutex;
 
+pub use self::labels::Quota;
 use self::labels::{
     CacheLabels, CallLabels, CategoryLabels, ChangeLabels, ClientLabels, ClusterLabels, KindLabels,
     OperationLabels, RequestLabels, ScopeLabels, StateLabels,
@@ -216,11 +217,7 @@ impl Metrics {
                 "Requests to the management cluster, by verb and result",
                 Family::default(),
             ),
-            caches: to.add(
-                "cache_requests",
-                "Cache lookups, by cache and result: hit or miss",
-                Family::default(),
-            ),
+            caches: to.add("cache_requests", "Cache lookups, by cache and result: hit or miss", Family::default()),
             catalogs: to.add(
                 "catalogs",
                 "Catalogs by state: Ready, Failed (the last successful read stays in use) or Unread",
@@ -297,6 +294,11 @@ impl Metrics {
 
     pub fn republished(&self) {
         self.republished.inc();
+    }
+
+    /// Records that work of a namespace has to wait, or is limited, because of a quota.
+    pub fn quota_reached(&self, quota: Quota) {
+        self.quotas.reached(quota);
     }
 
     /// Creates the series of kubeconfig writes, because `increase()` misses the first sample of a new series.

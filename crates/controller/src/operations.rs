@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{drain::drain_on_stop, memory::follow_memory};
 use crate::{
     locks::{Mutex, MutexGuard},
-    metrics::Metrics,
+    metrics::{Metrics, Quota},
 };
 
 /// Steps of an operation that is younger than this are not reported, because it may end soon.
@@ -30,6 +30,14 @@ const REPORT_STEPS_AFTER: Duration = Duration::from_secs(2);
 
 /// The step of an operation that has no slot.
 const QUEUED: &str = "waiting until fewer operations are running";
+
+/// Returns the step of an operation that has no slot because of `--concurrency-per-namespace`.
+fn at_namespace_limit(namespace: &str) -> String {
+    format!(
+        "waiting until fewer operations of namespace {namespace} are running: it has as many as \
+         --concurrency-per-namespace of the manager allows"
+    )
+}
 
 /// The uid of the release object.
 pub type OperationId = String;
@@ -49,6 +57,8 @@ pub struct Running {
 
 struct Entry {
     running: Running,
+    /// The namespace of the cluster.
+    namespace: String,
     started: Instant,
     cancel: CancellationToken,
     notify: Notify,
@@ -135,10 +145,13 @@ impl<O: OperationOutcome> Operations<O> {
 
     /// Returns the queued or running operation of a release.
     pub fn running(&self, id: &OperationId) -> Option<Running> {
-        self.lock()
-            .entries
-            .get(id)
-            .map(|entry| Running { reportable: entry.is_reportable(), ..entry.running.clone() })
+        let table = self.lock();
+        let entry = table.entries.get(id)?;
+        let mut running = Running { reportable: entry.is_reportable(), ..entry.running.clone() };
+        if running.phase == OperationPhase::Queued && table.schedule.is_at_namespace_limit(&entry.namespace) {
+            running.progress.step = at_namespace_limit(&entry.namespace);
+        }
+        Some(running)
     }
 
     /// Returns the outcome of the last operation, until it is acknowledged.
@@ -181,11 +194,15 @@ impl<O: OperationOutcome> Operations<O> {
         };
         let entry = Entry {
             running,
+            namespace: cluster.namespace.clone(),
             started: Instant::now(),
             cancel: CancellationToken::new(),
             notify: Arc::new(notify),
             forgotten: false,
         };
+        if table.schedule.is_at_namespace_limit(&cluster.namespace) {
+            self.metrics.quota_reached(Quota::Operations);
+        }
         table.entries.insert(id.clone(), entry);
         table.jobs.insert(id.clone(), Box::new(job));
         table.schedule.submit(id, cluster, waits);

@@ -306,6 +306,7 @@ pub fn release_context<P: PlacementKind>(
         queue: pair.release_queue.clone(),
         poll_interval: shared.poll_interval,
         health: shared.health,
+        max_timeout: shared.quotas.max_timeout,
         is_ours: ownership(shared.watch_filter, pair.placements.clone()),
         placement_state,
         republished: Mutex::new(HashSet::new()),

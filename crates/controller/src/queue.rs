@@ -31,7 +31,10 @@ use self::{
     slow::{Next, SlowExecutor, SlowReconciles},
     waiting::Waiting,
 };
-use crate::{ReconcileError, metrics::Metrics};
+use crate::{
+    ReconcileError,
+    metrics::{Metrics, Quota},
+};
 
 /// The interval at which all objects are reconciled without an event, with a jitter of 10 %.
 pub const RESYNC: Duration = Duration::from_mins(10);
@@ -40,6 +43,8 @@ const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Number of concurrent reconciles of a kind. It protects the API server of the management cluster.
 const CONCURRENT_RECONCILES: u16 = 32;
 const RETRY: Duration = Duration::from_secs(10);
+/// When a reconcile that was put off is due again.
+const PUT_OFF: Duration = Duration::from_secs(5);
 
 /// Namespace and name of an object.
 type ObjectName = (Option<String>, String);
@@ -118,6 +123,10 @@ pub async fn run<K, C, F>(
             let key = (object.namespace(), object.name_any());
             match slow.next(&key) {
                 Next::Reconcile => {}
+                Next::PutOff => {
+                    metrics.quota_reached(Quota::Reconciles);
+                    return ready(Ok(Action::requeue(PUT_OFF))).boxed();
+                }
                 Next::Wait => return ready(Ok(Action::await_change())).boxed(),
                 Next::Ended(result) => return ready(result).boxed(),
             }

@@ -69,6 +69,8 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub poll_interval: Duration,
     /// Whether the health of releases is observed, unless a policy turns it off.
     pub health: bool,
+    /// The longest timeout of an operation.
+    pub max_timeout: Duration,
     pub is_ours: IsOurs<R>,
     pub placement_state: PlacementStateOf<R>,
     /// Warnings already sent about versions that were published again with other content.

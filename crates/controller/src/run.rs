@@ -41,6 +41,7 @@ use crate::{
     leader::{LeaderThread, fence},
     metrics::{Metrics, Sources},
     operations::{Operations, drain_on_stop},
+    quotas::Quotas,
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::Router,
@@ -74,6 +75,7 @@ pub struct Options {
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub address: SocketAddr,
     pub limits: Limits,
+    pub quotas: Quotas,
     /// Whether the health of releases is observed, unless a policy turns it off. `false` overrides policies.
     pub health: bool,
     /// How often releases without a version poll for a newer one.
@@ -129,6 +131,7 @@ pub struct Shared {
     pub template_service: TemplateService,
     pub events: Events,
     pub metrics: Metrics,
+    pub quotas: Quotas,
     pub health: bool,
     pub poll_interval: Duration,
     pub source_min_interval: Duration,
@@ -176,6 +179,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         mut sources,
         address,
         limits,
+        quotas,
         health,
         poll_interval,
         source_min_interval,
@@ -230,6 +234,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         client,
         scope,
         watch_filter,
+        quotas,
         health,
         poll_interval,
         source_min_interval,

@@ -1,8 +1,9 @@
 //! Value templates: evaluated for many clusters in as few calls of the template service as possible.
 
 mod evaluations;
+mod quota;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use chandler_api::capi::{ClusterView, ContractReference};
 use chandler_core::{
@@ -16,10 +17,11 @@ use chandler_tool::TemplateService;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-pub use self::evaluations::Evaluations;
+use self::quota::next_inputs;
+pub use self::{evaluations::Evaluations, quota::TemplateQuota};
 use crate::{
     ReconcileError, clusters::as_json, extension::kubernetes_of, metrics::Metrics, placement::ComposeError,
-    references::References, tasks::take_turns,
+    queue::outside_of_limit, references::References, tasks::take_turns,
 };
 
 /// Evaluates templates over clusters.
@@ -29,6 +31,7 @@ pub struct Templates {
     pub service: TemplateService,
     pub metrics: Metrics,
     pub evaluations: Evaluations,
+    pub quota: TemplateQuota,
 }
 
 /// The data for which a template has to be evaluated.
@@ -158,16 +161,46 @@ impl Templates {
         self.evaluations.get(placement, cluster, input)
     }
 
-    /// Evaluates the template of a placement for many clusters. A failure concerns its own cluster only.
+    /// Evaluates the template of a placement for many clusters. A failure concerns its own cluster only, and so does the end of
+    /// the time that the namespace may use.
     pub async fn evaluate(
+        &self,
+        placement: &str,
+        template: &str,
+        mut inputs: Vec<TemplateInput>,
+    ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
+        let (mut results, mut last) = (BTreeMap::new(), None);
+        while let Some(first) = inputs.first() {
+            let namespace = first.cluster.namespace.clone();
+            if self.quota.is_used_up(&namespace) {
+                let refused =
+                    inputs.into_iter().map(|input| (input.cluster, Err(self.quota.refusal(&namespace))));
+                results.extend(refused);
+                break;
+            }
+            let rest = inputs.split_off(next_inputs(last).min(inputs.len()));
+            let some = std::mem::replace(&mut inputs, rest);
+            let count = some.len();
+            let evaluation = async {
+                let _slot = self.quota.slot(&namespace).await;
+                let started = Instant::now();
+                (self.evaluate_some(placement, template, some).await, started.elapsed())
+            };
+            let (evaluated, time) = outside_of_limit(evaluation).await;
+            self.quota.charge(&namespace, time);
+            results.extend(evaluated?);
+            last = Some((count, time));
+        }
+        Ok(results)
+    }
+
+    /// Evaluates a template in one call of the service.
+    async fn evaluate_some(
         &self,
         placement: &str,
         template: &str,
         inputs: Vec<TemplateInput>,
     ) -> Result<ClusterMap<Result<String, ComposeError>>, ReconcileError> {
-        if inputs.is_empty() {
-            return Ok(BTreeMap::new());
-        }
         let (mut requests, mut clusters) = (Vec::new(), Vec::new());
         for TemplateInput { cluster, data, digest } in inputs {
             requests.push((cluster.to_string(), data.to_string().into_bytes()));

@@ -39,6 +39,7 @@ pub mod schedule;
 pub mod source;
 pub mod sync;
 pub mod target;
+pub mod time_budget;
 pub mod tunnel;
 pub mod url_login;
 pub mod version;

@@ -4,7 +4,12 @@
 //! same cluster, such as its network. While memory is low, it does not grow. A cluster that has not answered an operation gets one slot only, so that few clusters
 //! that hang cannot occupy all.
 //!
-//! Clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
+//! Namespaces take turns: the one that occupies the fewest slots is next, and of several the one whose turn was the longest ago.
+//! A namespace may occupy all slots while no other one needs them. Because its operations may take long, there are a few slots
+//! more, a [reserve](Limits::reserve), for namespaces that occupy none or few. The same holds for clusters with operations that
+//! only wait.
+//!
+//! Within a namespace, clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
 //! turn, so that the tool does not connect again for every operation.
 
 use std::{
@@ -25,13 +30,29 @@ const OPERATIONS_PER_TURN: usize = 16;
 pub struct Limits {
     pub per_cluster: usize,
     pub overall: usize,
+    /// Operations of a namespace. `None` means that only the other limits apply.
+    pub per_namespace: Option<usize>,
     /// Clusters with operations that only wait. Beyond it, no operation that is going to wait is started on another cluster.
     pub waiting_clusters: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { per_cluster: 4, overall: 16, waiting_clusters: 250 }
+        Self { per_cluster: 4, overall: 16, per_namespace: None, waiting_clusters: 250 }
+    }
+}
+
+impl Limits {
+    /// Returns the number of slots, in addition to `limit`, that are for namespaces that occupy none or few.
+    pub fn reserve(limit: usize) -> usize {
+        (limit / 4).max(1)
+    }
+
+    /// Returns whether a namespace may occupy one more of the slots that `limit` is about. `all` are occupied, `own` of them by the
+    /// namespace.
+    fn has_room(limit: usize, all: usize, own: usize) -> bool {
+        let reserve = Self::reserve(limit);
+        all < limit || (all < limit + reserve && own < (reserve / 2).max(1))
     }
 }
 
@@ -62,6 +83,10 @@ pub struct Schedule<Id> {
     waiting: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
+    /// How many turns had ended when the last turn of each namespace ended.
+    turns: HashMap<String, u64>,
+    /// How many turns have ended.
+    ended_turns: u64,
     /// Whether operations that wait occupy as much memory as they may.
     low_on_memory: bool,
 }
@@ -75,6 +100,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             active: HashMap::new(),
             waiting: HashMap::new(),
             answering: HashSet::new(),
+            turns: HashMap::new(),
+            ended_turns: 0,
             low_on_memory: false,
         }
     }
@@ -96,47 +123,92 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
 
     /// Takes the next operation that may start and assigns a slot to it.
     pub fn start_next(&mut self) -> Option<Id> {
-        if self.active.len() >= self.limits.overall {
+        if self.active.len() >= self.limits.overall + Limits::reserve(self.limits.overall) {
             return None;
         }
         let per_turn = if self.turn.len() > MANY_CLUSTERS { OPERATIONS_PER_TURN } else { 1 };
-        let waiting: HashSet<_> = self.waiting.values().collect();
-        let (position, at) = self
-            .turn
-            .iter()
-            .enumerate()
-            .find_map(|(position, cluster)| Some((position, self.startable(cluster, &waiting)?)))?;
+        let (position, at) = self.next_position()?;
         let cluster = self.turn.remove(position)?;
         let queue = self.queued.get_mut(&cluster)?;
         let Queued { id, .. } = queue.operations.remove(at)?;
         queue.started += 1;
+        let goes_on = queue.started < per_turn && !queue.operations.is_empty();
         if queue.operations.is_empty() {
             self.queued.remove(&cluster);
-        } else if queue.started < per_turn {
+        } else if goes_on {
             self.turn.insert(position, cluster.clone());
         } else {
             queue.started = 0;
             self.turn.push_back(cluster.clone());
         }
+        if !goes_on {
+            self.record_turn(&cluster.namespace);
+        }
         self.active.insert(id.clone(), cluster);
         Some(id)
     }
 
-    /// Returns the position of the first operation of a cluster that may start. `waiting` are the clusters with operations that
-    /// only wait.
-    fn startable(&self, cluster: &ClusterKey, waiting: &HashSet<&ClusterKey>) -> Option<usize> {
+    /// Returns the position of the cluster whose operation is next, and the position of that operation in its queue.
+    fn next_position(&self) -> Option<(usize, usize)> {
+        let occupied = Occupied::new(self.active.values(), self.waiting.values());
+        let namespaces = self.turn.iter().map(|cluster| &*cluster.namespace).collect::<HashSet<_>>().len();
+        let (mut seen, mut best) = (HashSet::new(), None);
+        for (position, cluster) in self.turn.iter().enumerate() {
+            if seen.contains(&*cluster.namespace) {
+                continue;
+            }
+            let Some(at) = self.startable(cluster, &occupied) else { continue };
+            seen.insert(&*cluster.namespace);
+            let last_turn = self.turns.get(&cluster.namespace).copied().unwrap_or_default();
+            let order = (occupied.slots(&cluster.namespace), last_turn, position, at);
+            best = Some(best.map_or(order, |best: (usize, u64, usize, usize)| best.min(order)));
+            if seen.len() == namespaces {
+                break;
+            }
+        }
+        best.map(|(_, _, position, at)| (position, at))
+    }
+
+    /// Returns the position of the first operation of a cluster that may start.
+    fn startable(&self, cluster: &ClusterKey, occupied: &Occupied<'_>) -> Option<usize> {
         let slots = match (self.answering.contains(cluster), self.turn.len() > MANY_CLUSTERS) {
             (false, _) => 1,
             // So that few clusters with slow operations cannot occupy all slots for several turns.
             (true, true) => self.limits.per_cluster.min(2),
             (true, false) => self.limits.per_cluster,
         };
-        if self.active.values().filter(|active| *active == cluster).count() >= slots {
+        let own = occupied.slots(&cluster.namespace);
+        if occupied.by_cluster.get(cluster).is_some_and(|active| *active >= slots)
+            || self.limits.per_namespace.is_some_and(|limit| own >= limit)
+            || !Limits::has_room(self.limits.overall, self.active.len(), own)
+        {
             return None;
         }
-        let has_room = !self.low_on_memory && waiting.len() < self.limits.waiting_clusters;
-        let may_wait = has_room || waiting.contains(cluster);
+        let may_wait = self.may_wait(cluster, occupied);
         self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
+    }
+
+    /// Returns whether an operation that is going to wait may start on a cluster. While memory is low, a namespace without
+    /// operations that wait still gets one cluster, so that the others do not exclude it.
+    fn may_wait(&self, cluster: &ClusterKey, occupied: &Occupied<'_>) -> bool {
+        let own = occupied.waiting_by_namespace.get(&*cluster.namespace).copied().unwrap_or_default();
+        let has_room = if self.low_on_memory {
+            own == 0 && occupied.waiting.iter().any(|waiting| waiting.namespace != cluster.namespace)
+        } else {
+            Limits::has_room(self.limits.waiting_clusters, occupied.waiting.len(), own)
+        };
+        has_room || occupied.waiting.contains(cluster)
+    }
+
+    /// Returns whether a queued operation has to wait because its namespace occupies as many slots as it may.
+    pub fn is_at_namespace_limit(&self, namespace: &str) -> bool {
+        let own = self.active.values().filter(|cluster| cluster.namespace == namespace).count();
+        self.limits.per_namespace.is_some_and(|limit| own >= limit)
+    }
+
+    fn record_turn(&mut self, namespace: &str) {
+        self.ended_turns += 1;
+        self.turns.insert(namespace.to_owned(), self.ended_turns);
     }
 
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
@@ -156,11 +228,16 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         queue.started = 0;
         self.turn.retain(|other| other != cluster);
         self.turn.push_back(cluster.clone());
+        self.record_turn(&cluster.namespace);
     }
 
     /// Forgets whether a cluster has answered, because it is gone.
     pub fn forget(&mut self, cluster: &ClusterKey) {
         self.answering.remove(cluster);
+        let mut used = self.turn.iter().chain(self.active.values());
+        if !used.any(|other| other.namespace == cluster.namespace) {
+            self.turns.remove(&cluster.namespace);
+        }
     }
 
     /// Frees the slot of an operation that only waits from now on.
@@ -190,6 +267,40 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
     /// Returns the number of occupied slots.
     pub fn active(&self) -> usize {
         self.active.len()
+    }
+}
+
+/// What operations occupy.
+struct Occupied<'a> {
+    by_cluster: HashMap<&'a ClusterKey, usize>,
+    by_namespace: HashMap<&'a str, usize>,
+    /// Clusters with operations that only wait.
+    waiting: HashSet<&'a ClusterKey>,
+    /// The number of these clusters.
+    waiting_by_namespace: HashMap<&'a str, usize>,
+}
+
+impl<'a> Occupied<'a> {
+    fn new(
+        active: impl Iterator<Item = &'a ClusterKey>,
+        waiting: impl Iterator<Item = &'a ClusterKey>,
+    ) -> Self {
+        let (mut by_cluster, mut by_namespace) = (HashMap::new(), HashMap::new());
+        for cluster in active {
+            *by_cluster.entry(cluster).or_default() += 1;
+            *by_namespace.entry(&*cluster.namespace).or_default() += 1;
+        }
+        let waiting: HashSet<_> = waiting.collect();
+        let mut waiting_by_namespace = HashMap::new();
+        for cluster in &waiting {
+            *waiting_by_namespace.entry(&*cluster.namespace).or_default() += 1;
+        }
+        Self { by_cluster, by_namespace, waiting, waiting_by_namespace }
+    }
+
+    /// Returns the number of slots that a namespace occupies.
+    fn slots(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).copied().unwrap_or_default()
     }
 }
 
@@ -225,6 +336,93 @@ mod tests {
             schedule.submit(id, cluster(name), false);
         }
         assert_eq!(started(&mut schedule), [1, 4, 5, 2, 3]);
+    }
+
+    fn tenant(namespace: &str, number: u32) -> ClusterKey {
+        ClusterKey::new(namespace, format!("c{number}"))
+    }
+
+    #[test]
+    fn the_namespace_that_occupies_the_fewest_slots_is_next() {
+        let mut schedule = Schedule::new(limits(4, 4));
+        for id in 0..10 {
+            schedule.submit(id, tenant("many", id), false);
+        }
+        schedule.submit(100, tenant("few", 0), false);
+        schedule.submit(101, tenant("few", 1), false);
+        assert_eq!(started(&mut schedule), [0, 100, 1, 101], "both have two slots");
+        schedule.release(&100);
+        assert_eq!(started(&mut schedule), [2]);
+    }
+
+    #[test]
+    fn namespaces_take_turns_whatever_their_number_of_clusters() {
+        let mut schedule = Schedule::new(limits(4, 1));
+        for id in 0..100 {
+            schedule.submit(id, tenant("many", id), false);
+        }
+        for id in 100..103 {
+            schedule.submit(id, tenant("few", 0), false);
+        }
+        let order: Vec<_> = (0..6)
+            .map(|_| {
+                let id = schedule.start_next().unwrap();
+                schedule.release(&id);
+                id
+            })
+            .collect();
+        assert_eq!(order, [0, 100, 1, 101, 2, 102]);
+    }
+
+    #[test]
+    fn slow_operations_of_one_namespace_do_not_occupy_the_reserve() {
+        let mut schedule = Schedule::new(limits(4, 16));
+        for id in 0..40 {
+            schedule.submit(id, tenant("slow", id), false);
+        }
+        assert_eq!(started(&mut schedule).len(), 16, "it gets all slots while no other namespace needs them");
+        for (namespace, first) in [("a", 100), ("b", 200), ("c", 300)] {
+            for id in first..first + 5 {
+                schedule.submit(id, tenant(namespace, id), false);
+            }
+        }
+        assert_eq!(started(&mut schedule), [100, 200, 300, 101], "the reserve is shared");
+        schedule.release(&0);
+        assert_eq!(started(&mut schedule), [201], "the reserve is free again before the limit applies");
+    }
+
+    #[test]
+    fn a_namespace_can_be_limited() {
+        let mut schedule = Schedule::new(Limits { per_namespace: Some(2), ..limits(4, 16) });
+        for id in 0..4 {
+            schedule.submit(id, tenant("one", id), false);
+        }
+        schedule.submit(100, tenant("two", 0), false);
+        assert_eq!(started(&mut schedule), [0, 100, 1]);
+        assert!(schedule.is_at_namespace_limit("one") && !schedule.is_at_namespace_limit("two"));
+        schedule.release(&0);
+        assert_eq!(started(&mut schedule), [2]);
+    }
+
+    #[test]
+    fn operations_of_one_namespace_that_wait_do_not_exclude_others() {
+        for low in [false, true] {
+            let mut schedule = Schedule::new(Limits { waiting_clusters: 2, ..limits(4, 16) });
+            for id in 0..3 {
+                schedule.submit(id, tenant("slow", id), true);
+            }
+            for id in [0, 1] {
+                assert_eq!(schedule.start_next(), Some(id));
+                schedule.wait(&id);
+            }
+            assert_eq!(schedule.start_next(), None);
+            schedule.set_low_on_memory(low);
+            schedule.submit(100, tenant("other", 0), true);
+            schedule.submit(101, tenant("other", 1), true);
+            assert_eq!(schedule.start_next(), Some(100), "{low}");
+            schedule.wait(&100);
+            assert_eq!(schedule.start_next(), None, "{low}");
+        }
     }
 
     /// A schedule with so many clusters that each gets several operations per turn: 0 to 19 on the first one, 100 to 119 on the

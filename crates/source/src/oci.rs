@@ -25,8 +25,13 @@ pub(crate) use self::artifacts::artifact_url;
 pub use self::artifacts::{Artifact, ArtifactFiles};
 use self::{artifacts::Artifacts, session::Session};
 use crate::{
-    Access, ResolvedPackage, SourceError, Store, access_digest::AccessDigest, http::HttpClient,
-    packages::Location, single_flight::SingleFlightCache, store::Claim,
+    Access, ResolvedPackage, SourceError, Store,
+    access_digest::AccessDigest,
+    http::HttpClient,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
+    packages::Location,
+    single_flight::SingleFlightCache,
+    store::Claim,
 };
 
 const SCHEME: &str = "oci://";
@@ -37,6 +42,9 @@ const PAGE_SIZE: &str = "1000";
 const MAX_PAGES: usize = 100;
 /// Limit of all pages of a list together, in bytes.
 const MAX_LIST_BYTES: u64 = 16 << 20;
+/// Number of packages that are resolved, of lists of versions, and of catalogs that are read at the same time. Namespaces share it
+/// fairly. It is large, because registries that do not answer must not delay the others of their namespace.
+const CONCURRENT_REQUESTS: usize = 128;
 
 /// All registries.
 #[derive(Debug)]
@@ -45,6 +53,7 @@ pub(crate) struct Registries {
     store: Store,
     resolved: SingleFlightCache<(PackageReference, AccessDigest), ResolvedPackage>,
     artifacts: Artifacts,
+    requests: NamespaceSemaphore,
 }
 
 /// A layer of a manifest.
@@ -98,7 +107,8 @@ impl Manifest {
 impl Registries {
     pub fn new(http: Arc<HttpClient>, store: Store) -> Self {
         let resolved = SingleFlightCache::new(http.limits.cache_ttl);
-        Self { resolved, artifacts: Artifacts::new(), http, store }
+        let requests = NamespaceSemaphore::new(CONCURRENT_REQUESTS);
+        Self { resolved, artifacts: Artifacts::new(), requests, http, store }
     }
 
     /// Returns the base URL of the repository of a chart.
@@ -111,6 +121,11 @@ impl Registries {
         Session::new(&self.http, base_url, access)
     }
 
+    /// Waits for a slot of the namespace that owns a source, but not for long.
+    pub async fn slot(&self, access: &Access) -> Result<NamespacePermit, SourceError> {
+        self.requests.acquire(&access.namespace).await
+    }
+
     /// Resolves `reference` to a version and its layer.
     pub async fn resolve(
         &self,
@@ -118,7 +133,12 @@ impl Registries {
         access: &Access,
     ) -> Result<ResolvedPackage, SourceError> {
         let key = (reference.clone(), AccessDigest::from(access));
-        self.resolved.get(key, |_| self.resolve_uncached(reference, access)).await
+        let resolve = |_| async {
+            let _slot = self.slot(access).await?;
+            self.resolve_uncached(reference, access).await
+        };
+        let (namespace, max_age) = (&access.namespace, self.http.limits.cache_ttl);
+        self.resolved.get_for_namespace(namespace, max_age, key, resolve).await
     }
 
     async fn resolve_uncached(

@@ -154,6 +154,7 @@ impl Packages {
         access: &Access,
     ) -> Result<Vec<PublishedVersion>, SourceError> {
         if repository.starts_with("oci://") {
+            let _slot = self.registries.slot(access).await?;
             let versions = self.registries.chart_versions(repository, name, access).await?;
             Ok(versions.into_iter().map(|version| PublishedVersion { version, kubernetes: None }).collect())
         } else {

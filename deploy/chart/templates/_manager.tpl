@@ -56,6 +56,16 @@
 {{- with (.Values.quotas).indexMiBPerNamespace }}
 - --index-quota-per-namespace={{ int . }}
 {{- end }}
+{{- with (.Values.quotas).operationsPerNamespace }}
+- --concurrency-per-namespace={{ int . }}
+{{- end }}
+{{- /* 0 is a value of its own. */}}
+{{- if hasKey (.Values.quotas | default dict) "templateSecondsPerMinute" }}
+- --template-seconds-per-minute={{ int .Values.quotas.templateSecondsPerMinute }}
+{{- end }}
+{{- with (.Values.quotas).maxTimeoutSeconds }}
+- --max-timeout-seconds={{ int . }}
+{{- end }}
 {{- if (.Values.security).strict }}
 - --require-login-hosts
 {{- end }}

@@ -10,6 +10,8 @@ use crate::output::{Color, Screen};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Severity {
     Ok,
+    /// Works, and could be improved.
+    Hint,
     /// Should be fixed, but breaks nothing.
     Warning,
     /// Must be fixed by the user.
@@ -33,6 +35,10 @@ pub struct Finding {
 impl Finding {
     pub fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self { check, severity: Severity::Ok, message: message.into(), next_step: None }
+    }
+
+    pub fn hint(check: &'static str, message: impl Into<String>, next_step: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Hint, message: message.into(), next_step: Some(next_step.into()) }
     }
 
     pub fn unknown(check: &'static str, message: impl Into<String>) -> Self {
@@ -76,6 +82,7 @@ impl Report {
         for Finding { check, severity, message, next_step } in &self.findings {
             let (label, color) = match severity {
                 Severity::Ok => ("ok", Color::Green),
+                Severity::Hint => ("hint", Color::Green),
                 Severity::Warning => ("warning", Color::Yellow),
                 Severity::Problem => ("PROBLEM", Color::Red),
                 Severity::Unknown => ("unknown", Color::Yellow),

@@ -72,3 +72,36 @@ impl CacheLabels {
         Self { cache, result: if hit { "hit" } else { "miss" } }
     }
 }
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct QuotaLabels {
+    pub quota: &'static str,
+}
+
+/// What a namespace has reached its share of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// Slots for operations.
+    Operations,
+    /// Reconciles that wait for repositories or clusters.
+    Reconciles,
+    /// Time for value templates.
+    Templates,
+    /// The timeout of an operation.
+    Timeout,
+}
+
+impl Quota {
+    /// All quotas.
+    pub const ALL: [Self; 4] = [Self::Operations, Self::Reconciles, Self::Templates, Self::Timeout];
+
+    /// Returns the value of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Operations => "operations",
+            Self::Reconciles => "reconciles",
+            Self::Templates => "templates",
+            Self::Timeout => "timeout",
+        }
+    }
+}

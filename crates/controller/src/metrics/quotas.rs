@@ -8,7 +8,10 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
 };
 
-use super::Registering;
+use super::{
+    Registering,
+    labels::{Quota, QuotaLabels},
+};
 
 /// How many namespaces have a series of their own per resource: those that use most. The others are summed up.
 const NAMESPACES: usize = 10;
@@ -31,11 +34,22 @@ struct ResourceLabels {
 pub(super) struct QuotaMetrics {
     used: Family<UsageLabels, Gauge>,
     refusals: Family<ResourceLabels, Counter>,
+    reached: Family<QuotaLabels, Counter>,
 }
 
 impl QuotaMetrics {
     pub fn new(to: &mut Registering) -> Self {
+        let reached = to.add(
+            "quota_reached",
+            "How often work of a namespace had to wait, or was limited, by quota: operations, reconciles, templates, timeout",
+            Family::<QuotaLabels, Counter>::default(),
+        );
+        // The series exist early, because `increase()` misses the first sample of a new series.
+        for quota in Quota::ALL {
+            drop(reached.get_or_create(&QuotaLabels { quota: quota.as_str() }));
+        }
         Self {
+            reached,
             used: to.add(
                 "quota_used_bytes",
                 "Bytes of the package store (store) and of cached indexes (index) that a namespace uses: the ten that use most, \
@@ -48,6 +62,10 @@ impl QuotaMetrics {
                 Family::default(),
             ),
         }
+    }
+
+    pub fn reached(&self, quota: Quota) {
+        self.reached.get_or_create(&QuotaLabels { quota: quota.as_str() }).inc();
     }
 
     pub fn set(&self, usage: impl IntoIterator<Item = QuotaUsage>) {

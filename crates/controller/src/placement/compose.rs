@@ -80,6 +80,12 @@ pub enum ComposeError {
     /// The message is that of the package tool.
     #[error("{0}")]
     Template(String),
+    /// The namespace has used up the time that it may use for templates.
+    #[error(
+        "namespace {namespace} has used the {seconds} s per minute that it may use for value templates \
+         (--template-seconds-per-minute of the manager); this is retried when it may use time again"
+    )]
+    TemplateQuota { namespace: String, seconds: u64 },
     #[error(transparent)]
     Failed(#[from] Failure),
     #[error(transparent)]
@@ -116,7 +122,7 @@ impl ComposeError {
         match self {
             Self::Reference(error) => error.is_transient(),
             Self::Kubernetes(error) => error.is_transient(),
-            Self::WriteValues { .. } | Self::ForeignSecret { .. } => true,
+            Self::WriteValues { .. } | Self::ForeignSecret { .. } | Self::TemplateQuota { .. } => true,
             Self::Failed(failure) => matches!(
                 failure.category,
                 Category::Unreachable | Category::Timeout | Category::ToolUnavailable | Category::Internal

@@ -19,6 +19,9 @@ use crate::{
 const SLOW_AFTER: Duration = Duration::from_millis(200);
 /// How many reconciles of a kind may go on outside of the limit.
 const MAX_SLOW_RECONCILES: usize = 1_000;
+/// With so many of them in its namespace, the reconcile of another object is put off, so that one namespace cannot use up the
+/// limit of all.
+const MAX_SLOW_PER_NAMESPACE: usize = 250;
 
 tokio::task_local! {
     /// Notified when the current reconcile waits long.
@@ -55,6 +58,8 @@ pub enum Next {
     Reconcile,
     /// Its last reconcile is still running. The object is enqueued when it has ended.
     Wait,
+    /// Too many reconciles of its namespace are slow. It is due again later.
+    PutOff,
     /// Its last reconcile has ended with this result.
     Ended(ReconcileResult),
 }
@@ -89,7 +94,12 @@ impl SlowReconciles {
     /// Returns what to do with an object that is due.
     pub fn next(&self, object: &ObjectName) -> Next {
         let mut all = self.lock();
+        let is_running = |((namespace, _), slow): &(&ObjectName, &SlowReconcile)| {
+            *namespace == object.0 && slow.result.is_none()
+        };
+        let others = all.iter().filter(is_running).count();
         match all.get_mut(object) {
+            None if others >= MAX_SLOW_PER_NAMESPACE => Next::PutOff,
             None => Next::Reconcile,
             Some(slow) if slow.result.is_none() => {
                 // It may have been enqueued before the reconcile was known to be slow.
@@ -260,6 +270,21 @@ mod tests {
         };
         assert_eq!(slow.clone().run(executor, object(), waiting, || {}).await.unwrap(), action);
         assert_eq!(slow.lock().len(), MAX_SLOW_RECONCILES);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_with_too_many_slow_reconciles_delays_only_itself() {
+        let slow = SlowReconciles::default();
+        let named = |namespace: &str, name: &str| (Some(namespace.to_owned()), name.to_owned());
+        for number in 0..MAX_SLOW_PER_NAMESPACE {
+            assert!(matches!(slow.next(&named("slow", "new")), Next::Reconcile));
+            assert!(slow.begin(&named("slow", &number.to_string())));
+        }
+        assert!(matches!(slow.next(&named("slow", "new")), Next::PutOff));
+        assert!(matches!(slow.next(&named("slow", "1")), Next::Wait), "it is one of them");
+        assert!(matches!(slow.next(&named("other", "new")), Next::Reconcile));
+        slow.end(&named("slow", "0"), Ok(Action::await_change()));
+        assert!(matches!(slow.next(&named("slow", "new")), Next::Reconcile));
     }
 
     #[tokio::test]

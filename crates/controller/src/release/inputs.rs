@@ -190,7 +190,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     async fn inspected(&self, stored: &StoredPackage, reference: String) -> Result<PackageRecord, Failure> {
         let tool = self.tools.for_format(stored.format()).await?;
         self.metrics.tool_call("inspect");
-        let info = tool.inspect(&file(stored)).await?;
+        let info = outside_of_limit(tool.inspect(&file(stored))).await?;
         Ok(PackageRecord {
             reference,
             version: info.version,

@@ -29,6 +29,7 @@ use super::{
     inputs::{self, Inputs},
 };
 use crate::{
+    metrics::Quota,
     operations::{Handle, OperationOutcome},
     status,
 };
@@ -276,7 +277,26 @@ impl<R: ReleaseKind> Work<R> {
         // The reconcile that follows reports a spec that is not valid.
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
+        self.reduce_timeout(&object, &mut desired);
         self.is_still_wanted(&placement, &desired).then_some(desired)
+    }
+
+    /// Reduces a timeout that is longer than the manager allows. It is no input of the release, so this adds no revision.
+    fn reduce_timeout(&self, object: &R, desired: &mut Desired) {
+        let max = self.context.max_timeout;
+        let Some(requested) = desired.execution.reduce_timeout(max) else { return };
+        // A comparison has a timeout of its own.
+        if matches!(self.start.operation, Operation::Compare) {
+            return;
+        }
+        self.context.metrics.quota_reached(Quota::Timeout);
+        let note = format!(
+            "the operation may take {} s instead of {} s as in spec.options.timeout: the manager allows no longer timeout \
+             (--max-timeout-seconds)",
+            max.as_secs(),
+            requested.as_secs()
+        );
+        self.context.events.warning(object, "TimeoutReduced", &note);
     }
 
     /// Returns whether a user still wants to restore the revision.

@@ -192,6 +192,15 @@ pub struct ExecutionOptions {
     pub replace_unsafe_crds: bool,
 }
 
+impl ExecutionOptions {
+    /// Reduces the timeout to `max`. Returns the timeout that was requested if it is longer.
+    pub fn reduce_timeout(&mut self, max: Duration) -> Option<Duration> {
+        let requested = self.timeout;
+        self.timeout = requested.min(max);
+        (requested > max).then_some(requested)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::AddonRelease;
@@ -210,6 +219,20 @@ mod tests {
             },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_timeout_is_reduced_to_the_maximum() {
+        let hour = Duration::from_hours(1);
+        for (text, expected, requested) in [
+            ("10m", Duration::from_mins(10), None),
+            ("1h", hour, None),
+            ("3h", hour, Some(Duration::from_hours(3))),
+        ] {
+            let mut desired = release(&json!({"timeout": text}), "Skip").desired().unwrap();
+            assert_eq!(desired.execution.reduce_timeout(hour), requested, "{text}");
+            assert_eq!(desired.execution.timeout, expected, "{text}");
+        }
     }
 
     #[test]

@@ -223,7 +223,7 @@ async fn doctor(world: &World) {
         let matching = all.filter(|finding| finding["severity"] == severity);
         matching.map(|finding| finding["check"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let ok = ["kubernetes", "kinds", "rights", "cluster-api", "caaph", "leader"];
+    let ok = ["kubernetes", "kinds", "rights", "admission", "admission", "cluster-api", "caaph", "leader"];
     assert_eq!(findings("Ok"), ok, "{report:#}");
     assert!(findings("Warning").contains(&"hooks".to_owned()), "hooks are off: {report:#}");
     assert_eq!((findings("Problem"), &report["problems"]), (vec!["releases".to_owned()], &json!(1)));

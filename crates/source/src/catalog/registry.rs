@@ -30,6 +30,7 @@ impl Packages {
         request: CatalogRequest<'_>,
         stored: Option<Catalog>,
     ) -> Result<Catalog, SourceError> {
+        let _slot = self.registries.slot(request.access).await?;
         let previous = stored.as_ref();
         let mut charts: Vec<Chart> = stream::iter(self.candidates(request).await?)
             .map(|candidate| async move { self.read_candidate(request, &candidate, previous).await })
