@@ -159,8 +159,8 @@ mod tests {
     const URL: &str = "https://charts.example/private/";
 
     fn claim(namespace: &str, url: &str, password: Option<&str>) -> Claim {
-        let url = password.map(|password| format!("https://user:{password}@charts.example"));
-        let login = url.and_then(|url| UrlLogin::of(&url)?.add_to(&Access::default()).credentials);
+        let with_login = password.map(|password| format!("https://user:{password}@charts.example"));
+        let login = with_login.and_then(|url| UrlLogin::of(&url)?.add_to(&Access::default()).credentials);
         Claim::new(namespace, url, Some(AccessDigest::from(login.as_ref())))
     }
 
