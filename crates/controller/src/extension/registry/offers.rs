@@ -65,6 +65,8 @@ impl Offers {
         for chart in charts {
             let versions = match self.catalogs.excluded_chart(own, &chart).await? {
                 Some(failure) => Err(failure),
+                // A folder may be missing at one revision of its Source only: what was read before stays.
+                None if chart.source_ref.is_some() => Ok(self.versions(own, &chart).await?),
                 None => definite(self.versions(own, &chart).await)?,
             };
             offered.insert(chart, versions);
