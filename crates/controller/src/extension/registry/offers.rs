@@ -88,14 +88,13 @@ impl Offers {
             refused = self.catalogs.excluded_versions(own, &followed, &versions).await.unwrap_or_default();
         }
         for version in &spec.versions {
-            let failure = match offered.get(&chart(&version.source)) {
-                Some(Err(failure)) => Some(failure.clone()),
-                _ => {
-                    let expected = [package_version(version)];
-                    let excluded = self.catalogs.excluded_versions(own, &version.source, &expected).await;
-                    // Without the catalog, nothing is known about its filter.
-                    excluded.unwrap_or_default().into_values().next()
-                }
+            let failure = if let Some(Err(failure)) = offered.get(&chart(&version.source)) {
+                Some(failure.clone())
+            } else {
+                let expected = [package_version(version)];
+                let excluded = self.catalogs.excluded_versions(own, &version.source, &expected).await;
+                // Without the catalog, nothing is known about its filter.
+                excluded.unwrap_or_default().into_values().next()
             };
             match failure {
                 Some(failure) => refused.insert(version.version.clone(), failure),
