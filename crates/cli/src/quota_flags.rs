@@ -14,7 +14,7 @@ pub struct QuotaFlags {
     concurrency_per_namespace: usize,
     /// How many seconds per minute the value templates of one namespace may take; beyond it, they are evaluated later; 0 means that
     /// this is not limited
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
     template_seconds_per_minute: u64,
     /// Longest timeout of an operation in seconds; a longer `options.timeout` of a release is treated like this one
     #[arg(long, default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -46,12 +46,14 @@ mod tests {
     }
 
     #[test]
-    fn zero_means_no_limit() {
+    fn zero_means_no_limit_and_is_the_default_for_templates() {
         let quotas =
             |arguments: &[&str]| Flags::parse_from(["manager"].iter().chain(arguments)).quotas.quotas();
         assert_eq!(quotas(&[]), (Quotas::default(), None));
+        assert_eq!(quotas(&[]).0.template_time, None);
+        assert_eq!(quotas(&["--template-seconds-per-minute", "0"]).0.template_time, None);
         let (limited, per_namespace) =
-            quotas(&["--template-seconds-per-minute", "0", "--concurrency-per-namespace", "3"]);
-        assert_eq!((limited.template_time, per_namespace), (None, Some(3)));
+            quotas(&["--template-seconds-per-minute", "30", "--concurrency-per-namespace", "3"]);
+        assert_eq!((limited.template_time, per_namespace), (Some(Duration::from_secs(30)), Some(3)));
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     kinds::{ComposeServices, ManagedKind},
     locks::Mutex,
     metrics::Metrics,
-    placement::{self, Compose, NewestVersion, PlacementContext, PlacementQueue, RecentWrites},
+    placement::{self, Compose, FollowedVersion, PlacementContext, PlacementQueue, RecentWrites},
     policies::Policies,
     queue::{self, Queue, Trigger},
     release::{self, IsOurs, PlacementState, PlacementStateOf, ReleaseContext},
@@ -215,10 +215,10 @@ where
         );
         let written = Arc::default();
         let release_context = Arc::new(release_context(shared, caches, &pair, &written));
-        let newest_version = newest_version(&release_context);
+        let followed_version = followed_version(&release_context);
         let composer = pair.composer(services);
         let placement_context =
-            Arc::new(placement_context(shared, caches, &pair, composer, written, newest_version));
+            Arc::new(placement_context(shared, caches, &pair, composer, written, followed_version));
         tasks.spawn(queue::run(
             status::kind::<P>(),
             (),
@@ -246,7 +246,7 @@ fn placement_context<P: PlacementKind>(
     pair: &Pair<P>,
     compose: Box<dyn Compose<P>>,
     written: Arc<RecentWrites<P, P::Release>>,
-    newest_version: NewestVersion,
+    followed_version: FollowedVersion,
 ) -> PlacementContext<P> {
     PlacementContext {
         client: shared.client.clone(),
@@ -260,18 +260,18 @@ fn placement_context<P: PlacementKind>(
         policies: pair.policies.clone(),
         values_secrets: ValuesSecrets::new(shared.client.clone()),
         rollout_targets: placement::RolloutTargets::default(),
-        newest_version,
+        followed_version,
         poll_interval: shared.poll_interval,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
     }
 }
 
-fn newest_version<R: ReleaseKind>(context: &Arc<ReleaseContext<R>>) -> NewestVersion {
+fn followed_version<R: ReleaseKind>(context: &Arc<ReleaseContext<R>>) -> FollowedVersion {
     let context = context.clone();
-    Box::new(move |desired| {
+    Box::new(move |followed| {
         let context = context.clone();
-        async move { context.newest_version(desired).await }.boxed()
+        async move { context.followed_version(followed).await }.boxed()
     })
 }
 

@@ -32,8 +32,20 @@ use crate::{
     policies::Policies, queue::Trigger, routing::Revision, values::ValuesSecrets,
 };
 
-/// Returns the newest version of the package of a release.
-pub type NewestVersion = Box<dyn Fn(Desired) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
+/// A release that follows the newest version of its package.
+#[derive(Clone, Debug)]
+pub struct FollowedPackage {
+    /// Without a version.
+    pub desired: Desired,
+    /// The version that is installed.
+    pub installed: Option<String>,
+    /// The version of the rollout in progress, which is used instead of the newest one.
+    pub of_rollout: Option<String>,
+}
+
+/// Returns the version that a release that follows the newest one gets. Fails if it has to keep its own.
+pub type FollowedVersion =
+    Box<dyn Fn(FollowedPackage) -> BoxFuture<'static, Result<String, Failure>> + Send + Sync>;
 
 /// The context of the reconciler of placements.
 pub struct PlacementContext<P: PlacementKind> {
@@ -51,7 +63,7 @@ pub struct PlacementContext<P: PlacementKind> {
     pub policies: Policies,
     pub values_secrets: ValuesSecrets,
     pub rollout_targets: RolloutTargets<P>,
-    pub newest_version: NewestVersion,
+    pub followed_version: FollowedVersion,
     /// How often placements whose rollouts follow the newest version poll for it.
     pub poll_interval: Duration,
     pub events: Events,

@@ -13,6 +13,6 @@ pub struct Quotas {
 
 impl Default for Quotas {
     fn default() -> Self {
-        Self { template_time: Some(Duration::from_secs(30)), max_timeout: Duration::from_hours(1) }
+        Self { template_time: None, max_timeout: Duration::from_hours(1) }
     }
 }

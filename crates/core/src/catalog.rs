@@ -17,4 +17,4 @@ pub use namespace_access::{Namespace, SharedObject, may_use};
 pub use report::{PollResult, report, unverifiable};
 pub use search::{Rank, SearchQuery};
 pub use selection::Selection;
-pub use usage::Usage;
+pub use usage::{Usage, excluded_versions};

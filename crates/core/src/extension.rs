@@ -11,6 +11,7 @@ pub use demand::{Demand, InvalidRequest, PublishedExtensions, demand};
 pub use implicit::{
     ImplicitChanges, ImplicitInput, ImplicitRequest, Origin, implicit_changes, implicit_instance_name,
 };
+pub(crate) use key::is_of_platform;
 pub use key::{ExtensionKey, namespace_of};
 pub(crate) use kubernetes::next_step;
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};

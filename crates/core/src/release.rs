@@ -6,6 +6,7 @@ mod desired;
 mod failures;
 mod helm_release_proxy;
 mod history;
+mod installed;
 mod kind;
 mod operation;
 mod plan;
@@ -25,6 +26,7 @@ pub use desired::{
 pub use failures::{past_failure, record_failure, retry_requested_at};
 pub(crate) use helm_release_proxy::strategy as helm_strategy;
 pub use history::history;
+pub use installed::installed_version;
 pub use kind::ReleaseKind;
 pub use operation::{ApplyKind, Operation, OperationKind};
 #[cfg(test)]

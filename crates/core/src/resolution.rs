@@ -37,6 +37,7 @@ use self::{
     problem::{Problem, ProblemInput},
     solve::{NoVersions, Search},
 };
+use crate::extension::is_of_platform;
 
 /// Returns versions that satisfy all requests, or why there are none.
 pub fn resolve(
@@ -76,7 +77,8 @@ fn solve(input: ProblemInput<'_>, budget: &Budget) -> Result<Solution, Conflict>
         return Ok(solution::solution(&problem, &BTreeMap::new(), &[], input.cluster));
     }
     let mut search = Search::new(&problem, budget);
-    let found = budget.start().map_err(NoVersions::Unknown).and_then(|()| search.run());
+    let of_platform = input.requests.iter().all(|request| is_of_platform(&request.extension));
+    let found = budget.start(of_platform).map_err(NoVersions::Unknown).and_then(|()| search.run());
     match found {
         Ok((chosen, order)) => Ok(solution::solution(&problem, &chosen, &order, input.cluster)),
         Err(NoVersions::Proven(proof)) => Err(Conflict::new(&search, &proof)),
@@ -85,10 +87,15 @@ fn solve(input: ProblemInput<'_>, budget: &Budget) -> Result<Solution, Conflict>
 }
 
 /// Returns the requested extensions that are too complex: those that are so alone, or else the one that was requested last.
+///
+/// Extensions of the platform, among them those that it enforces, are examined first and with steps of their own: many of a
+/// tenant cannot make them too complex.
 fn complex<'a>(input: ProblemInput<'a>, budget: &Budget) -> BTreeSet<&'a str> {
     let extensions: BTreeSet<_> = input.requests.iter().map(|request| request.extension.as_str()).collect();
+    let (platform, others): (Vec<&str>, Vec<&str>) =
+        extensions.into_iter().partition(|extension| is_of_platform(extension));
     let is_complex = |extension: &&str| {
-        if budget.start_alone().is_err() {
+        if budget.start_alone(is_of_platform(extension)).is_err() {
             return true;
         }
         let is_requested = |request: &&VersionRequest| request.extension == **extension;
@@ -96,7 +103,9 @@ fn complex<'a>(input: ProblemInput<'a>, budget: &Budget) -> BTreeSet<&'a str> {
         let problem = Problem::new(ProblemInput { requests: &requests, ..input });
         matches!(Search::new(&problem, budget).run(), Err(NoVersions::Unknown(_)))
     };
-    let alone: BTreeSet<_> = extensions.into_iter().filter(is_complex).collect();
-    let newest = input.requests.last().filter(|_| alone.is_empty());
+    let alone: BTreeSet<_> = platform.into_iter().chain(others).filter(is_complex).collect();
+    let last_first = input.requests.iter().rev();
+    let newest = last_first.min_by_key(|request| is_of_platform(&request.extension));
+    let newest = newest.filter(|_| alone.is_empty());
     alone.into_iter().chain(newest.map(|request| request.extension.as_str())).collect()
 }

@@ -19,8 +19,10 @@ use crate::{
 const SLOW_AFTER: Duration = Duration::from_millis(200);
 /// How many reconciles of a kind may go on outside of the limit.
 const MAX_SLOW_RECONCILES: usize = 1_000;
-/// With so many of them in its namespace, the reconcile of another object is put off, so that one namespace cannot use up the
-/// limit of all.
+/// With so many of them, there is little room for others.
+const SCARCE: usize = MAX_SLOW_RECONCILES / 4 * 3;
+/// With so many of them in its namespace while room is scarce, the reconcile of another object is put off, so that one namespace
+/// cannot use up the limit of all.
 const MAX_SLOW_PER_NAMESPACE: usize = 250;
 
 tokio::task_local! {
@@ -98,8 +100,9 @@ impl SlowReconciles {
             *namespace == object.0 && slow.result.is_none()
         };
         let others = all.iter().filter(is_running).count();
+        let is_put_off = must_wait(all.len(), others);
         match all.get_mut(object) {
-            None if others >= MAX_SLOW_PER_NAMESPACE => Next::PutOff,
+            None if is_put_off => Next::PutOff,
             None => Next::Reconcile,
             Some(slow) if slow.result.is_none() => {
                 // It may have been enqueued before the reconcile was known to be slow.
@@ -169,6 +172,11 @@ impl SlowReconciles {
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectName, SlowReconcile>> {
         self.0.lock()
     }
+}
+
+/// Returns whether another reconcile of a namespace waits while `own` of `all` slow ones are its own.
+fn must_wait(all: usize, own: usize) -> bool {
+    all >= SCARCE && own >= MAX_SLOW_PER_NAMESPACE
 }
 
 #[cfg(test)]
@@ -272,11 +280,26 @@ mod tests {
         assert_eq!(slow.lock().len(), MAX_SLOW_RECONCILES);
     }
 
+    #[test]
+    fn a_namespace_waits_only_while_room_is_scarce() {
+        let rows = [
+            (MAX_SLOW_PER_NAMESPACE, MAX_SLOW_PER_NAMESPACE, false),
+            (SCARCE - 1, SCARCE - 1, false),
+            (SCARCE, SCARCE, true),
+            (SCARCE, MAX_SLOW_PER_NAMESPACE, true),
+            (SCARCE, MAX_SLOW_PER_NAMESPACE - 1, false),
+            (MAX_SLOW_RECONCILES, 0, false),
+        ];
+        for (all, own, expected) in rows {
+            assert_eq!(must_wait(all, own), expected, "{own} of {all}");
+        }
+    }
+
     #[tokio::test]
     async fn a_namespace_with_too_many_slow_reconciles_delays_only_itself() {
         let slow = SlowReconciles::default();
         let named = |namespace: &str, name: &str| (Some(namespace.to_owned()), name.to_owned());
-        for number in 0..MAX_SLOW_PER_NAMESPACE {
+        for number in 0..SCARCE {
             assert!(matches!(slow.next(&named("slow", "new")), Next::Reconcile));
             assert!(slow.begin(&named("slow", &number.to_string())));
         }
@@ -284,6 +307,7 @@ mod tests {
         assert!(matches!(slow.next(&named("slow", "1")), Next::Wait), "it is one of them");
         assert!(matches!(slow.next(&named("other", "new")), Next::Reconcile));
         slow.end(&named("slow", "0"), Ok(Action::await_change()));
+        assert!(matches!(slow.next(&named("slow", "0")), Next::Ended(_)));
         assert!(matches!(slow.next(&named("slow", "new")), Next::Reconcile));
     }
 

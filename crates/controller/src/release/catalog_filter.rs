@@ -1,8 +1,14 @@
 //! Resolves packages of catalogs within their filters.
 
-use chandler_api::extensions::Reference;
-use chandler_core::{catalog::Usage, failure::Failure, release::PackageReference};
-use chandler_source::{Access, Packages, PublishedVersion, ResolvedPackage};
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference};
+use chandler_core::{
+    catalog::{Usage, excluded_versions},
+    failure::Failure,
+    release::PackageReference,
+};
+use chandler_source::{Access, Packages, ResolvedPackage};
 
 use super::NamedCatalogs;
 use crate::queue::outside_of_limit;
@@ -47,19 +53,36 @@ impl NamedCatalogs {
         Usage::new(&*self.get(own, reference).await?, chart)?.check_version(version)
     }
 
-    /// Returns those versions of a chart that the filter of a catalog includes.
-    pub async fn included(
+    /// Returns why the filter of the catalog that a source names excludes its chart.
+    pub async fn excluded_chart(
         &self,
         own: &str,
-        catalog: Option<&Reference>,
-        chart: &str,
-        mut versions: Vec<PublishedVersion>,
-    ) -> Result<Vec<PublishedVersion>, Failure> {
-        if let Some(reference) = catalog {
-            let catalog = self.get(own, reference).await?;
-            let usage = Usage::new(&catalog, chart)?;
-            versions.retain(|published| usage.check_version(&published.version).is_ok());
+        source: &PackageSource,
+    ) -> Result<Option<Failure>, Failure> {
+        let Some(catalog) = self.catalog_of(own, source).await? else { return Ok(None) };
+        Ok(Usage::new(&catalog, &source.chart).err())
+    }
+
+    /// Returns why the filter of the catalog that a source names excludes versions of its chart, by version.
+    pub async fn excluded_versions(
+        &self,
+        own: &str,
+        source: &PackageSource,
+        versions: &[&str],
+    ) -> Result<BTreeMap<String, Failure>, Failure> {
+        let Some(catalog) = self.catalog_of(own, source).await? else { return Ok(BTreeMap::new()) };
+        Ok(excluded_versions(&catalog, &source.chart, versions.iter().copied()))
+    }
+
+    /// Returns the catalog that a source names instead of a repository.
+    async fn catalog_of(
+        &self,
+        own: &str,
+        source: &PackageSource,
+    ) -> Result<Option<Arc<ExtensionCatalog>>, Failure> {
+        match source.catalog.as_ref().filter(|_| source.repository.is_none()) {
+            Some(reference) => self.get(own, reference).await.map(Some),
+            None => Ok(None),
         }
-        Ok(versions)
     }
 }

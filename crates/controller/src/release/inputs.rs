@@ -17,7 +17,7 @@ use chandler_source::{Access, ResolvedPackage, Signers, StoredPackage};
 use chandler_tool::{PackageFile, PackageTool, ReleaseDetails};
 
 use super::{ReleaseContext, secrets::unusable};
-use crate::queue::outside_of_limit;
+use crate::{placement::FollowedPackage, queue::outside_of_limit};
 
 /// The inputs of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +79,19 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         check_same_tool(&resolved.reference, (&installed, before), (&format, now))
     }
 
-    /// Returns the newest version of the package of `desired`.
-    pub async fn newest_version(&self, desired: Desired) -> Result<String, Failure> {
+    /// Returns the version that a rollout gives to a release that follows the newest one. Fails if the catalog does not offer the
+    /// installed version any more: instead of another version, which the filter would choose, the release keeps its own and gets a
+    /// condition.
+    pub async fn followed_version(&self, followed: FollowedPackage) -> Result<String, Failure> {
+        let FollowedPackage { desired, installed, of_rollout } = followed;
+        if let Some(installed) = &installed {
+            let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
+            let package = (desired.package.name.as_str(), installed.as_str());
+            self.catalogs.check_installed(own, catalog, package).await?;
+        }
+        if let Some(version) = of_rollout {
+            return Ok(version);
+        }
         let desired = self.catalogs.located(desired).await?;
         let access = self.access(&desired).await?;
         Ok(self.resolve(&desired, &access).await?.version)

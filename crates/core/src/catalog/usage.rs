@@ -1,6 +1,8 @@
 //! Whether the filter of a catalog allows the use of a chart. A tenant names charts itself, and they are downloaded with the
 //! credentials of the catalog, so the filter counts wherever a chart is located, not only in lists.
 
+use std::collections::BTreeMap;
+
 use chandler_api::extensions::{CatalogFilter, ExtensionCatalog};
 use kube_core::ResourceExt as _;
 use semver::Version;
@@ -8,6 +10,7 @@ use semver::Version;
 use super::Selection;
 use crate::{
     failure::{Category, Failure},
+    resolution::parse_version,
     version,
 };
 
@@ -81,6 +84,20 @@ impl<'a> Usage<'a> {
             format!("ExtensionCatalog {namespace}/{name} does not offer {what} {:?}{filter}", self.chart);
         Failure::new(Category::InvalidSpec, message)
     }
+}
+
+/// Returns why the filter of a catalog excludes versions of a chart, by version. Nothing is known about a range.
+pub fn excluded_versions<'v>(
+    catalog: &ExtensionCatalog,
+    chart: &str,
+    versions: impl IntoIterator<Item = &'v str>,
+) -> BTreeMap<String, Failure> {
+    let usage = Usage::new(catalog, chart);
+    let check = |version: &str| match &usage {
+        Ok(usage) => parse_version(version).and_then(|_| usage.check_version(version).err()),
+        Err(failure) => Some(failure.clone()),
+    };
+    versions.into_iter().filter_map(|version| Some((version.to_owned(), check(version)?))).collect()
 }
 
 /// Returns whether a requested version is one version and not a range.
@@ -164,5 +181,21 @@ mod tests {
         }
         assert!(!usage.needs_versions(Some("1.0.0")));
         assert!(usage.check_version("2.0.0").is_err() && usage.check_version("1.0.0").is_ok());
+    }
+
+    #[test]
+    fn versions_outside_of_the_filter_are_excluded_one_by_one() {
+        let versions = ["1.0.0", "2.0.0", "1.1.0", ">=2"];
+        let rows = [
+            (json!(null), "web", vec![]),
+            (json!({"versions": "1.x"}), "web", vec!["2.0.0"]),
+            (json!({"include": ["web"]}), "web", vec![]),
+            (json!({"include": ["web"]}), "web-legacy", vec!["1.0.0", "1.1.0", "2.0.0", ">=2"]),
+        ];
+        for (filter, chart, expected) in rows {
+            let excluded = excluded_versions(&catalog(&filter), chart, versions);
+            assert_eq!(excluded.keys().map(String::as_str).collect::<Vec<_>>(), expected, "{filter} {chart}");
+            assert!(excluded.values().all(|failure| failure.message.contains("does not offer")));
+        }
     }
 }

@@ -97,6 +97,11 @@ impl fmt::Display for ExtensionKey {
     }
 }
 
+/// Returns whether a key in its text form is that of an extension of the platform.
+pub(crate) fn is_of_platform(key: &str) -> bool {
+    key.starts_with(PLATFORM)
+}
+
 /// Returns the namespace that a scope refers to.
 pub fn namespace_of<'a>(scope: Scope, own: &'a str, platform: &'a str) -> &'a str {
     match scope {

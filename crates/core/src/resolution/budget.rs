@@ -14,6 +14,8 @@ pub(super) const STEPS: u64 = 2_000_000;
 const STEPS_ALONE: u64 = STEPS / 20;
 /// Steps of all searches of a resolution: the requests that are too complex are left out until the others can be resolved.
 const STEPS_IN_TOTAL: u64 = STEPS * 5;
+/// Steps that only searches for extensions of the platform may take, so that those of a tenant cannot use up all.
+const RESERVED: u64 = STEPS;
 
 thread_local! {
     /// The steps that this thread has taken. The solver passes no context to operations on sets.
@@ -46,19 +48,20 @@ impl Budget {
         Self { total: Cell::new(STEPS_IN_TOTAL), search: Cell::new(0), subtracted }
     }
 
-    /// Starts a search for versions that satisfy all requests.
-    pub fn start(&self) -> Result<(), Exhausted> {
-        self.start_with(STEPS)
+    /// Starts a search for versions that satisfy all requests. `of_platform` is set if all of them are for extensions of the platform.
+    pub fn start(&self, of_platform: bool) -> Result<(), Exhausted> {
+        self.start_with(STEPS, if of_platform { 0 } else { RESERVED })
     }
 
-    /// Starts a search for one extension alone.
-    pub fn start_alone(&self) -> Result<(), Exhausted> {
-        self.start_with(STEPS_ALONE)
+    /// Starts a search for one extension alone. One of a tenant leaves enough for the search without those that are too complex.
+    pub fn start_alone(&self, of_platform: bool) -> Result<(), Exhausted> {
+        self.start_with(STEPS_ALONE, if of_platform { 0 } else { RESERVED + STEPS })
     }
 
-    fn start_with(&self, steps: u64) -> Result<(), Exhausted> {
+    /// Starts a search that leaves so many steps.
+    fn start_with(&self, steps: u64, left: u64) -> Result<(), Exhausted> {
         self.subtract();
-        self.search.set(steps.min(self.total.get()));
+        self.search.set(steps.min(self.total.get().saturating_sub(left)));
         self.check()
     }
 
@@ -90,19 +93,36 @@ mod tests {
         take(7);
         let budget = Budget::new();
         assert_eq!(budget.check(), Err(Exhausted), "no search has started");
-        assert_eq!(budget.start_alone(), Ok(()));
+        assert_eq!(budget.start_alone(true), Ok(()));
         take(STEPS_ALONE - 1);
         assert_eq!(budget.check(), Ok(()));
         take(1);
         assert_eq!(budget.check(), Err(Exhausted));
         for _ in 0..4 {
-            assert_eq!(budget.start(), Ok(()));
+            assert_eq!(budget.start(true), Ok(()));
             take(STEPS);
             assert_eq!(budget.check(), Err(Exhausted));
         }
-        assert_eq!(budget.start(), Ok(()));
+        assert_eq!(budget.start(true), Ok(()));
         take(STEPS - STEPS_ALONE);
         assert_eq!(budget.check(), Err(Exhausted), "less than a search was left");
-        assert_eq!(budget.start(), Err(Exhausted), "nothing is left");
+        assert_eq!(budget.start(true), Err(Exhausted), "nothing is left");
+    }
+
+    #[test]
+    fn a_part_is_reserved_for_the_platform() {
+        let budget = Budget::new();
+        assert_eq!(budget.start(false), Ok(()));
+        take(STEPS_IN_TOTAL - RESERVED - STEPS - 1);
+        assert_eq!(budget.start_alone(false), Ok(()));
+        take(1);
+        assert_eq!(budget.check(), Err(Exhausted));
+        assert_eq!(budget.start_alone(false), Err(Exhausted), "the others are still searched for");
+        assert_eq!(budget.start(false), Ok(()));
+        take(STEPS);
+        assert_eq!((budget.start_alone(false), budget.start(false)), (Err(Exhausted), Err(Exhausted)));
+        assert_eq!((budget.start_alone(true), budget.start(true)), (Ok(()), Ok(())));
+        take(RESERVED);
+        assert_eq!(budget.start(true), Err(Exhausted));
     }
 }

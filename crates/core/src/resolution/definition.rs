@@ -56,6 +56,7 @@ fn candidate(version: &ExtensionVersion, package_range: Option<&str>) -> Option<
         deprecated: version.deprecated,
         withdrawn: version.withdrawn,
         defect,
+        not_offered: None,
     })
 }
 

@@ -35,6 +35,8 @@ pub enum Rejection {
         dependency: String,
     },
     Defect(String),
+    /// Its source does not offer it.
+    NotOffered(String),
 }
 
 /// The constraints that apply to all versions of an extension.
@@ -48,7 +50,8 @@ pub(super) struct Constraints<'a> {
     pub is_requested: Option<&'a dyn Fn(&str) -> bool>,
 }
 
-/// Returns why a version cannot be chosen. Channel and withdrawal do not apply to the running version.
+/// Returns why a version cannot be chosen. Channel, withdrawal and what its source offers do not apply to the
+/// running version.
 pub(super) fn rejection(
     candidate: &Candidate,
     is_running: bool,
@@ -80,6 +83,9 @@ pub(super) fn rejection(
 fn rejection_of_new(candidate: &Candidate, constraints: &Constraints<'_>) -> Option<Rejection> {
     if candidate.withdrawn {
         return Some(Rejection::Withdrawn);
+    }
+    if let Some(why) = &candidate.not_offered {
+        return Some(Rejection::NotOffered(why.clone()));
     }
     let requested = constraints.channel.unwrap_or(STABLE_CHANNEL);
     let of = candidate.channel.as_deref().filter(|of| *of != requested)?;
@@ -134,6 +140,7 @@ impl Rejection {
                  or set dependencies: Install"
             ),
             Self::Defect(defect) => format!("cannot be used: {defect}"),
+            Self::NotOffered(why) => format!("{are} not offered: {why}"),
         }
     }
 }

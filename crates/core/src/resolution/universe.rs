@@ -6,6 +6,7 @@ use chandler_api::extensions::{KubernetesUpgrade, Lifecycle};
 use semver::Version;
 
 use super::{Range, parse_version};
+use crate::failure::Failure;
 
 /// All extensions that can be chosen, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,17 @@ pub struct Published {
     pub is_unread: bool,
 }
 
+impl Published {
+    /// Marks versions that their sources do not offer, with the failures by published version.
+    #[must_use]
+    pub fn without(mut self, refused: &BTreeMap<String, Failure>) -> Self {
+        for version in &mut self.versions {
+            version.not_offered = refused.get(&version.name.text).map(ToString::to_string);
+        }
+        self
+    }
+}
+
 /// A version of an extension.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -36,6 +48,8 @@ pub struct Candidate {
     pub withdrawn: bool,
     /// Why the version cannot be used on any cluster, for example because of an invalid range.
     pub defect: Option<String>,
+    /// Why the source of the version does not offer it. It stays where it runs, and is not chosen elsewhere.
+    pub not_offered: Option<String>,
 }
 
 /// A dependency of a version on another extension.
@@ -90,6 +104,7 @@ impl Candidate {
             deprecated: false,
             withdrawn: false,
             defect: None,
+            not_offered: None,
         }
     }
 }

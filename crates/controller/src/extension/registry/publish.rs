@@ -9,8 +9,9 @@ use chandler_api::{
 use chandler_core::{
     backoff,
     conditions::{self, NewCondition, Status},
+    failure::Category,
     poll::Poll,
-    resolution::Published,
+    resolution::{Candidate, Published},
 };
 use jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _, runtime::controller::Action};
@@ -54,11 +55,13 @@ async fn publish(
     offer: Offer,
 ) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let Offer { published, polled } = offer;
-    let (ready, status) = new_status(&object.spec, &published);
+    let Offer { published, polled, failed } = offer;
+    let (ready, status) = new_status(&object.spec, &published, failed);
     update_status(&object, context, ready, status).await?;
     let seed = object.uid().unwrap_or_default();
-    let next = if polled {
+    let next = if let Some(category) = failed {
+        Action::requeue(backoff::delay(category, 2, &seed))
+    } else if polled {
         Action::requeue(Poll::new(context.poll_interval, &seed).wait(Timestamp::now()))
     } else {
         queue::resync(&*object)
@@ -70,16 +73,30 @@ async fn publish(
     Ok(next)
 }
 
-fn new_status(spec: &ExtensionSpec, published: &Published) -> (NewCondition, ExtensionStatus) {
-    let usable: Vec<_> =
-        published.versions.iter().filter(|known| !known.withdrawn && known.defect.is_none()).collect();
+/// `failed` is the category of the failure of a listed version that its source does not offer.
+fn new_status(
+    spec: &ExtensionSpec,
+    published: &Published,
+    failed: Option<Category>,
+) -> (NewCondition, ExtensionStatus) {
+    let is_usable =
+        |known: &&Candidate| !known.withdrawn && known.defect.is_none() && known.not_offered.is_none();
+    let usable: Vec<_> = published.versions.iter().filter(is_usable).collect();
     let defects: Vec<_> = published
         .versions
         .iter()
         .filter_map(|known| Some(format!("{}: {}", known.name, known.defect.as_ref()?)))
         .collect();
+    let is_listed =
+        |known: &&Candidate| spec.versions.iter().any(|version| version.version == known.name.text);
+    let not_offered = published.versions.iter().filter(is_listed);
+    let not_offered: Vec<_> = not_offered
+        .filter_map(|known| Some(format!("{}: {}", known.name, known.not_offered.as_ref()?)))
+        .collect();
     let (status, reason, message) = if !defects.is_empty() {
         (Status::False, ExtensionReason::InvalidVersion, defects.join("; "))
+    } else if let Some(category) = failed {
+        (Status::False, ExtensionReason::Failed(category), not_offered.join("; "))
     } else if usable.is_empty() {
         (
             Status::False,
@@ -114,4 +131,34 @@ async fn update_status(
         status::write(&context.client, object, &new).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use chandler_core::{failure::Failure, resolution::published};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_not_offered_is_reported_and_the_others_are_available() {
+        let source = json!({"repository": "https://charts.example", "chart": "web"});
+        let spec: ExtensionSpec = serde_json::from_value(json!({"versions": [
+            {"version": "1.0.0", "source": source}, {"version": "2.0.0", "source": source},
+        ]}))
+        .unwrap();
+        // The second one is followed and not listed.
+        let refused = ["2.0.0", "3.0.0"].map(|version| {
+            let failure = Failure::new(Category::InvalidSpec, "the catalog does not offer it");
+            (version.to_owned(), failure)
+        });
+        let refused = BTreeMap::from(refused);
+        let all = published(&spec, |_| None, ["3.0.0"]).without(&refused);
+        let (ready, status) = new_status(&spec, &all, Some(Category::InvalidSpec));
+        assert_eq!(ready.message, "2.0.0: the catalog does not offer it");
+        assert_eq!(ready.reason, ExtensionReason::Failed(Category::InvalidSpec).into());
+        assert_eq!((status.newest.as_deref(), status.available), (Some("1.0.0"), Some(1)));
+    }
 }

@@ -65,6 +65,15 @@ fn versions_are_chosen() {
         ("a running version stays", &[("a", &["1.0.0", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("deprecated stays", &[("a", &["1.0.0 deprecated", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("withdrawn stays", &[("a", &["1.0.0 withdrawn", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
+        ("not what is not offered", &[("a", &["1.0.0", "1.1.0 refused"])], &["a"], &[], &["a@1.0.0"]),
+        ("not offered stays", &[("a", &["1.0.0 refused", "1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
+        (
+            "not offered moves if it is incompatible",
+            &[("a", &["1.0.0 refused k8s=<1.34", "1.1.0"])],
+            &["a"],
+            &["a@1.0.0"],
+            &["a@1.1.0"],
+        ),
         ("unpublished stays", &[("a", &["1.1.0"])], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         ("unknown stays", &[], &["a"], &["a@1.0.0"], &["a@1.0.0"]),
         (
@@ -202,6 +211,11 @@ fn conflicts_are_explained() {
              cert-manager 1.13.0 and 1.14.0 need Kubernetes <1.31, the cluster has 1.34.2\n\
              cert-manager 1.16.0 needs Kubernetes >=1.35, the cluster has 1.34.2\n\
              cert-manager 1.15.0 is withdrawn",
+        ),
+        (
+            &[("web", &["1.0.0 refused"])],
+            &["web"],
+            "web is requested\nweb 1.0.0 is not offered: its filter is 1.x",
         ),
         (
             &[

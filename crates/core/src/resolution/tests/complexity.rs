@@ -1,7 +1,7 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::fixtures::{cluster, published, requests, universe};
-use crate::resolution::{Published, Universe, plan_upgrade, resolve};
+use crate::resolution::{BoundedResolver, Published, Universe, plan_upgrade, resolve};
 
 /// Extensions that `start` needs, of which each needs one of too few slots for itself. Proving that there is no solution takes
 /// the solver exponential time.
@@ -56,4 +56,21 @@ fn a_complex_extension_blocks_a_plan_and_the_plan_names_the_others() {
     let conflict = plan.conflict.as_ref().unwrap();
     assert!(conflict.is_too_complex());
     assert!(plan.steps.iter().any(|step| step.extension == "web"), "{plan:?}");
+}
+
+#[test]
+fn many_complex_extensions_of_a_tenant_do_not_make_those_of_the_platform_too_complex() {
+    let net: &[&str] = &["1.0.0", "2.0.0 needs=platform/base@2.x"];
+    let mut all = universe(&[("platform/net", net), ("platform/base", &["1.0.0", "2.0.0"])]);
+    let bad: Vec<_> = (10..60).map(|number| format!("bad-{number}")).collect();
+    for name in &bad {
+        all.extensions.extend(pigeons(name, 14));
+    }
+    let bad: BTreeSet<_> = bad.iter().map(String::as_str).collect();
+    let requested: Vec<_> = bad.iter().copied().chain(["platform/net"]).collect();
+    let resolver = BoundedResolver::default();
+    let conflict = resolver.resolve(&all, &requests(&requested), &cluster(&[])).unwrap_err();
+    assert!(conflict.is_too_complex());
+    assert_eq!(conflict.extensions(), bad);
+    assert!(resolver.resolve(&all, &requests(&["platform/net"]), &cluster(&[])).is_ok());
 }

@@ -11,7 +11,7 @@ pub fn name(text: &str) -> VersionName {
 }
 
 /// Parses a version such as `1.0.0 k8s=<1.31 needs=other@^1 uses=third@* channel=edge platform=2.x deprecated
-/// withdrawn`.
+/// withdrawn refused`.
 pub fn candidate(text: &str) -> Candidate {
     let mut words = text.split_whitespace();
     let mut candidate = Candidate::new(name(words.next().unwrap()));
@@ -33,6 +33,7 @@ pub fn candidate(text: &str) -> Candidate {
             "channel" => candidate.channel = Some(value.to_owned()),
             "deprecated" => candidate.deprecated = true,
             "withdrawn" => candidate.withdrawn = true,
+            "refused" => candidate.not_offered = Some("its filter is 1.x".to_owned()),
             other => panic!("{other}"),
         }
     }

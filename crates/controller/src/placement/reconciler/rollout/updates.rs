@@ -8,7 +8,7 @@ use std::{
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
     placement::PlacementKind,
-    release::ReleaseKind as _,
+    release::{ReleaseKind as _, installed_version},
     rollout::{ChangeKind, RolloutTarget, next_record, shared_digest},
 };
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ use super::{ComposedObjects, Planned};
 use crate::{
     ReconcileError,
     placement::{
-        ComposeError, ComposeMode, ComposedRelease, WriteValues,
+        ComposeError, ComposeMode, ComposedRelease, FollowedPackage, WriteValues,
         pending::ReconcileScope,
         reconciler::{Composition, Reconciler},
     },
@@ -100,7 +100,7 @@ where
     }
 
     /// Sets the version of release objects that follow the newest one: to that of `package_of`, or else to the newest. If it cannot
-    /// be resolved, the version stays.
+    /// be resolved, or the catalog does not offer the installed one any more, the version stays.
     pub(super) async fn pin_versions(
         &self,
         composed: &mut ComposedObjects<P>,
@@ -108,24 +108,26 @@ where
         package_of: Option<&P::Release>,
     ) {
         let version_of = |release: &P::Release| release.desired().ok()?.package.version;
-        let mut known: BTreeMap<String, Option<String>> = BTreeMap::new();
+        let of_rollout = package_of.and_then(version_of);
+        let mut known: BTreeMap<(String, Option<String>), Option<String>> = BTreeMap::new();
         for (key, one) in composed {
             let Some(one) = one.as_mut().filter(|one| one.object.follows_newest_version()) else { continue };
             let Ok(desired) = one.object.desired() else { continue };
+            let there: Option<&P::Release> = existing.get(key).map(AsRef::as_ref);
+            let installed = there.and_then(|release| installed_version(release, &desired));
             let package = desired.package.to_string();
-            let newest = match (package_of.and_then(version_of), known.get(&package)) {
-                (Some(version), _) => Some(version),
-                (None, Some(newest)) => newest.clone(),
-                (None, None) => {
-                    let newest = (self.context.newest_version)(desired).await;
-                    let newest =
-                        newest.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
-                    known.insert(package, newest.clone());
-                    newest
-                }
+            let query = (package.clone(), installed.clone());
+            let found = if let Some(found) = known.get(&query) {
+                found.clone()
+            } else {
+                let followed = FollowedPackage { desired, installed, of_rollout: of_rollout.clone() };
+                let found = (self.context.followed_version)(followed).await;
+                let found =
+                    found.map_err(|error| tracing::warn!(%error, %package, "keeping the version")).ok();
+                known.insert(query, found.clone());
+                found
             };
-            let version = newest.or_else(|| version_of(existing.get(key)?));
-            if let Some(version) = version {
+            if let Some(version) = found.or_else(|| version_of(there?)) {
                 one.object.set_version(&version);
             }
         }
