@@ -281,7 +281,11 @@ async fn the_manager_writes_its_secrets_under_the_policy() {
     .await;
     let user = format!("system:serviceaccount:{SYSTEM}:chandler-manager");
     let entries = audit.read().unwrap();
-    let forbidden: Vec<_> = entries.iter().filter(|entry| entry.user == user && entry.code == 403).collect();
+    // It may not watch Secrets unless a namespace allows it, tries it once, and then reads them at intervals.
+    let forbidden: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.user == user && entry.code == 403 && entry.verb != "watch")
+        .collect();
     assert!(forbidden.is_empty(), "{forbidden:?}");
     manager.stop().await;
 }
