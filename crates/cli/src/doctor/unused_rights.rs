@@ -12,7 +12,7 @@ use k8s_openapi::api::{
     authorization::v1::ResourceAttributes,
     rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject},
 };
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use super::{Finding, ManagerIdentity, rights};
