@@ -248,12 +248,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = shared.metric_sources(connections, catalogs, tunnels, requests);
-    let served =
-        Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
-    let address = server::serve(address, served).await?;
+    let address = server::serve(address, shared.served(sources, &ready, &standby)).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
-    let packages = shared.packages.clone();
-    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
+    let _collecting = shared.collecting_garbage();
     let _demanding = demand_signatures(&shared, verify_policy).await;
     let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
     let (metrics, stopped) = (shared.metrics.clone(), shared.stopped(stop.clone(), drain_timeout));
@@ -282,6 +279,17 @@ impl Shared {
             drain_on_stop(&stop, &operations, drain_timeout).await;
             unregister.await;
         }
+    }
+
+    fn served(&self, sources: Sources, ready: &Arc<AtomicBool>, standby: &Arc<AtomicBool>) -> Served {
+        let (ready, standby) = (ready.clone(), standby.clone());
+        Served { metrics: self.metrics.clone(), sources, ready, standby }
+    }
+
+    /// Removes packages that are not used any more, until the handle is dropped.
+    fn collecting_garbage(&self) -> AbortOnDropHandle<()> {
+        let packages = self.packages.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }))
     }
 
     /// Returns what the metrics are read from.

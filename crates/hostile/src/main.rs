@@ -13,7 +13,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 
 /// An input that takes longer is not refused.
-const MAX_TIME: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_mins(1);
 /// Characters of the reason of a refusal.
 const MAX_REASON: usize = 1000;
 

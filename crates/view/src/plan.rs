@@ -82,7 +82,9 @@ pub async fn plan_files(
             Err(error) => failed.push(failed_plan(FileKind::Placement(kind), &object, &error)),
         }
     }
-    failed.iter().for_each(|plan| observers.report(plan));
+    for plan in &failed {
+        observers.report(plan);
+    }
     let plan = plan_all(client, options, &namespaces, read, targets, observers).await;
     let objects = failed.into_iter().chain(plan.objects).collect();
     let ignored = ignored.into_iter().chain(plan.ignored).collect();
@@ -123,7 +125,9 @@ async fn plan_all(
         clusters: Vec::new(),
     });
     let unknown: Vec<_> = unknown.collect();
-    unknown.iter().for_each(|plan| observers.report(plan));
+    for plan in &unknown {
+        observers.report(plan);
+    }
     let targets: Vec<_> = targets.into_iter().map(|(_, target)| target).collect();
     let ReadObjects { objects, undecodable, .. } = read;
     let only = namespaces.first().filter(|_| namespaces.len() == 1);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn costs(idle_cpu_s: f64, memory_after_restart_mib: f64) -> Costs {
-        Costs { idle_cpu_s, memory_after_restart_mib, ..Costs::default() }
+        Costs { memory_after_restart_mib, idle_cpu_s, ..Costs::default() }
     }
 
     #[test]

@@ -71,9 +71,9 @@ pub async fn drift_reasons(client: &Client, cluster: &str) -> Result<Vec<String>
         Api::namespaced_with(client.clone(), NAMESPACE, &proxy_resource("HelmReleaseProxy"));
     let params = ListParams::default().labels(&format!("{CLUSTER_NAME_LABEL}={cluster}"));
     let reason = |release: &DynamicObject| {
-        let conditions = release.data["status"]["conditions"].as_array().into_iter().flatten();
-        let drifted = conditions.filter(|condition| condition["type"] == DRIFTED);
-        drifted.filter_map(|condition| condition["reason"].as_str()).next().unwrap_or("none").to_owned()
+        let mut conditions = release.data["status"]["conditions"].as_array().into_iter().flatten();
+        let drifted = conditions.find(|condition| condition["type"] == DRIFTED);
+        drifted.and_then(|condition| condition["reason"].as_str()).unwrap_or("none").to_owned()
     };
     Ok(api.list(&params).await?.items.iter().map(reason).collect())
 }

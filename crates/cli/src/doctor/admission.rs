@@ -62,15 +62,15 @@ fn evaluate(
 
 fn denies(policy: &str, binding: &ValidatingAdmissionPolicyBinding) -> bool {
     let Some(spec) = &binding.spec else { return false };
-    let actions = spec.validation_actions.iter().flatten();
-    spec.policy_name.as_deref() == Some(policy) && actions.into_iter().any(|action| action == "Deny")
+    let mut actions = spec.validation_actions.iter().flatten();
+    spec.policy_name.as_deref() == Some(policy) && actions.any(|action| action == "Deny")
 }
 
 fn concerns(policy: &ValidatingAdmissionPolicy, manager: &ManagerIdentity) -> bool {
     let ManagerIdentity { manager_namespace, service_account } = manager;
     let user = format!("'system:serviceaccount:{manager_namespace}:{service_account}'");
-    let conditions = policy.spec.iter().flat_map(|spec| spec.match_conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.expression.contains(&user))
+    let mut conditions = policy.spec.iter().flat_map(|spec| spec.match_conditions.iter().flatten());
+    conditions.any(|condition| condition.expression.contains(&user))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
         };
         for (suffix, without) in POLICIES {
             let name = format!("chandler-system{suffix}");
-            let policy = shipped("ValidatingAdmissionPolicy", &name);
+            let policy: ValidatingAdmissionPolicy = shipped("ValidatingAdmissionPolicy", &name);
             let binding: ValidatingAdmissionPolicyBinding =
                 shipped("ValidatingAdmissionPolicyBinding", &name);
             let mut audits = binding.clone();

@@ -51,13 +51,16 @@ async fn read(client: &Client, manager: &ManagerIdentity) -> Result<Usage> {
     let fleet: Vec<FleetAddonConfig> = list(client).await?;
     let bindings: Vec<RoleBinding> = list(client).await?;
     let cluster_bindings: Vec<ClusterRoleBinding> = list(client).await?;
-    let readers =
-        instances.iter().filter(|one| one.spec.parameters_from.iter().any(|from| from.object.is_some()));
-    let needs_impersonation_in =
-        readers.filter_map(ResourceExt::namespace).chain(syncs.iter().filter_map(ResourceExt::namespace));
-    let binds =
-        |role: &RoleRef, subjects: &Option<Vec<Subject>>| is_impersonator(manager, role, subjects.as_deref());
-    let bound = bindings.iter().filter(|one| binds(&one.role_ref, &one.subjects));
+    let reads_objects = |instance: &&ExtensionInstance| {
+        instance.spec.parameters_from.iter().any(|from| from.object.is_some() || from.objects.is_some())
+    };
+    let readers = instances.iter().filter(reads_objects).filter_map(ResourceExt::namespace);
+    let needs_impersonation_in = readers.chain(syncs.iter().filter_map(ResourceExt::namespace));
+    let bound =
+        bindings.iter().filter(|one| is_impersonator(manager, &one.role_ref, one.subjects.as_deref()));
+    let mut everywhere = cluster_bindings
+        .iter()
+        .filter(|one| is_impersonator(manager, &one.role_ref, one.subjects.as_deref()));
     Ok(Usage {
         can_create_secrets: is_allowed(client, manager, "create", "", "secrets").await?,
         writes_secrets: !instances.is_empty()
@@ -65,7 +68,7 @@ async fn read(client: &Client, manager: &ManagerIdentity) -> Result<Usage> {
             || policies.iter().any(|policy| !policy.spec.values_from.is_empty()),
         can_use_fleet: is_allowed(client, manager, "create", "fleet.cattle.io", "clusters").await?,
         has_fleet: !fleet.is_empty(),
-        impersonates_everywhere: cluster_bindings.iter().any(|one| binds(&one.role_ref, &one.subjects)),
+        impersonates_everywhere: everywhere.next().is_some(),
         impersonates_in: bound.filter_map(ResourceExt::namespace).collect(),
         needs_impersonation_in: needs_impersonation_in.collect(),
     })

@@ -109,7 +109,7 @@ fn block() -> impl Strategy<Value = TarBlock> {
     let names = select(vec!["web/Chart.yaml", "web/a", "web/a/", "web/", "a\\b", "web/\u{e9}", ""]);
     let magic = mostly(
         *b"ustar\x0000",
-        vec![*b"ustar  \0", [0; 8], *b"ustar\0\0\0", *b"ustar\x0001", *b"ustar 00", *b"\0\0\0\0\0\0\01"],
+        vec![*b"ustar  \0", [0; 8], *b"ustar\0\0\0", *b"ustar\x0001", *b"ustar 00", *b"\0\0\0\0\0\0\x001"],
     );
     let size = mostly(
         None,
@@ -126,7 +126,7 @@ fn block() -> impl Strategy<Value = TarBlock> {
     );
     let mode = mostly(
         *b"0000644\0",
-        vec![*b"0100644\0", *b"0040755\0", *b"0120777\0", *b"0000644 ", *b"        ", *b"\0000644\0"],
+        vec![*b"0100644\0", *b"0040755\0", *b"0120777\0", *b"0000644 ", *b"        ", *b"\x00000644\0"],
     );
     let prefix = mostly(&b""[..], vec![&b"pre"[..], b"00000000000\0", b"web/charts", b"12345 \0abc"]);
     let trailer = mostly([0; 4], vec![*b"tar\0"]);

@@ -34,7 +34,10 @@ fn check_key(key: &[u8]) -> Result<(), ArchiveError> {
     }
 }
 
-fn records(mut content: &[u8]) -> Result<Vec<(&[u8], &[u8])>, ArchiveError> {
+/// Key and value of a record.
+type Record<'a> = (&'a [u8], &'a [u8]);
+
+fn records(mut content: &[u8]) -> Result<Vec<Record<'_>>, ArchiveError> {
     let mut records = Vec::new();
     while !content.is_empty() {
         let (key, value, rest) = record(content).ok_or(ArchiveError::InvalidRecord)?;

@@ -80,35 +80,9 @@ impl<R: Read> TarReader<R> {
                 }
                 // Go forgets what it has read about the next entry.
                 HeaderKind::GlobalExtended => return Err(TWO_HEADERS),
-                _ => return self.entry(header, extension, totals).map(Some),
+                _ => return entry(header, extension, totals).map(Some),
             }
         }
-    }
-
-    fn entry(
-        &mut self,
-        header: Header,
-        extension: Extension,
-        totals: &mut Totals,
-    ) -> Result<Entry, ArchiveError> {
-        let Header { kind, name, size } = header;
-        let name = validated_name(&extension.name.unwrap_or(name))?;
-        let is_folder = name.ends_with('/');
-        let kind = match kind {
-            HeaderKind::Directory => EntryKind::Directory,
-            HeaderKind::OldFile if is_folder => EntryKind::Directory,
-            HeaderKind::SymbolicLink => EntryKind::SymbolicLink,
-            HeaderKind::HardLink => EntryKind::HardLink,
-            _ => EntryKind::File,
-        };
-        if size > 0 && (kind != EntryKind::File || is_folder) {
-            return Err(ArchiveError::Ambiguous("a directory or link with content"));
-        }
-        if extension.link && !matches!(kind, EntryKind::SymbolicLink | EntryKind::HardLink) {
-            return Err(ArchiveError::Ambiguous("a target of an entry that is not a link"));
-        }
-        totals.add_bytes(size)?;
-        Ok(Entry { kind, name, size })
     }
 
     /// Reads the content of an extension header.
@@ -161,6 +135,28 @@ impl<R: Read> TarReader<R> {
         }
         Ok(Some(block))
     }
+}
+
+/// Checks an entry with what extension headers say about it.
+fn entry(header: Header, extension: Extension, totals: &mut Totals) -> Result<Entry, ArchiveError> {
+    let Header { kind, name, size } = header;
+    let name = validated_name(&extension.name.unwrap_or(name))?;
+    let is_folder = name.ends_with('/');
+    let kind = match kind {
+        HeaderKind::Directory => EntryKind::Directory,
+        HeaderKind::OldFile if is_folder => EntryKind::Directory,
+        HeaderKind::SymbolicLink => EntryKind::SymbolicLink,
+        HeaderKind::HardLink => EntryKind::HardLink,
+        _ => EntryKind::File,
+    };
+    if size > 0 && (kind != EntryKind::File || is_folder) {
+        return Err(ArchiveError::Ambiguous("a directory or link with content"));
+    }
+    if extension.link && !matches!(kind, EntryKind::SymbolicLink | EntryKind::HardLink) {
+        return Err(ArchiveError::Ambiguous("a target of an entry that is not a link"));
+    }
+    totals.add_bytes(size)?;
+    Ok(Entry { kind, name, size })
 }
 
 impl<R: Read> Read for TarReader<R> {

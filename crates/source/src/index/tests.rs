@@ -94,13 +94,16 @@ fn names_and_urls_that_are_too_long_are_skipped() {
     assert_eq!(versions(&index, "web"), [""; 0]);
 }
 
+fn lines(count: u32, line: impl Fn(u32) -> String) -> String {
+    (0..count).map(line).collect()
+}
+
 #[test]
 fn the_memory_of_an_index_is_limited() {
     let url = "u".repeat(4000);
-    let versions: String = (0..9000).map(|n| format!("  - {{version: 1.0.{n}, urls: [{url}]}}\n")).collect();
-    assert_rejected(&format!("entries:\n  web:\n{versions}"), "more than 33554432 bytes");
-    let some: String = (0..2000).map(|n| format!("  - {{version: 1.0.{n}, urls: [{url}]}}\n")).collect();
-    let index = read(format!("entries:\n  web:\n{some}").as_bytes()).unwrap();
+    let versions = |count: u32| lines(count, |n| format!("  - {{version: 1.0.{n}, urls: [{url}]}}\n"));
+    assert_rejected(&format!("entries:\n  web:\n{}", versions(9000)), "more than 33554432 bytes");
+    let index = read(format!("entries:\n  web:\n{}", versions(2000)).as_bytes()).unwrap();
     let before = index.memory_bytes();
     for number in 0..3 {
         let found = index.find("web", Some(&format!("1.0.{number}"))).unwrap();
@@ -109,7 +112,7 @@ fn the_memory_of_an_index_is_limited() {
     assert!(index.resolved.is_empty(), "large entries are not kept");
     assert_eq!(index.memory_bytes(), before);
     let name = "n".repeat(250);
-    let charts: String = (0..30_000).map(|n| format!("  {name}{n}: []\n")).collect();
+    let charts = lines(30_000, |n| format!("  {name}{n}: []\n"));
     assert_rejected(&format!("entries:\n{charts}"), "names of its charts are too long");
 }
 

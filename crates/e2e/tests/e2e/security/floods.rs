@@ -148,13 +148,13 @@ async fn install_quietly(test: &SelfHosted, name: &str, version: &str) -> Durati
 }
 
 /// Waits until the message of the placement's condition Ready contains `text`.
-async fn wait_placement(test: &SelfHosted, name: &str, text: &str) {
+async fn wait_placement(test: &SelfHosted, name: &str, message: &str) {
     let placements: Api<HelmChartProxy> = Api::namespaced(test.management.client.clone(), NOISY);
-    eventually(&format!("{name} reports: {text}"), || async {
+    eventually(&format!("{name} reports: {message}"), || async {
         let status = placements.get(name).await.unwrap().status?;
         let ready =
             status.conditions.into_iter().find(|one| one.type_ == "Ready" && one.status == "False")?;
-        ready.message.contains(text).then_some(())
+        ready.message.contains(message).then_some(())
     })
     .await;
 }

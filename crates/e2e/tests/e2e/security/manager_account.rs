@@ -26,8 +26,9 @@ const RBAC: &str = include_str!("../../../../../deploy/rbac.yaml");
 
 /// Returns a client with the token of the manager.
 async fn manager_client(test: &SelfHosted) -> Client {
-    let text = service_account::kubeconfig(&test.management.plane, SYSTEM, "chandler-manager").await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&text).unwrap();
+    let content =
+        service_account::kubeconfig(&test.management.plane, SYSTEM, "chandler-manager").await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&content).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }
@@ -36,7 +37,7 @@ fn owner(api_version: &str, kind: &str) -> Value {
     json!([{"apiVersion": api_version, "kind": kind, "name": "one", "uid": "7d4a0f4e-8e4e-4a57-9a4a-000000000001"}])
 }
 
-fn secret(namespace: &str, name: &str, type_: &str, owners: Value) -> Value {
+fn secret(namespace: &str, name: &str, type_: &str, owners: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": type_, "data": {"value": "YQ==", "other": "Yg=="},
         "metadata": {
@@ -67,7 +68,7 @@ fn assert_refused(refused: Option<&str>, policy: &str, case: &str) {
 }
 
 async fn wait_for_policy(client: &Client) {
-    let stolen = secret("kube-system", "stolen", "kubernetes.io/service-account-token", json!([]));
+    let stolen = secret("kube-system", "stolen", "kubernetes.io/service-account-token", &json!([]));
     eventually("the policy is in effect", || async {
         creation_refused(client, &stolen).await.filter(|message| message.contains(SECRETS_POLICY))
     })
@@ -82,7 +83,7 @@ async fn a_token_of_another_account_can_be_requested_only_without_the_policy() {
     wait_for_policy(&attacker).await;
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(administrator.clone());
     bindings.delete(SECRETS_POLICY, &DeleteParams::default()).await.unwrap();
-    let stolen = secret("kube-system", "stolen", "kubernetes.io/service-account-token", json!([]));
+    let stolen = secret("kube-system", "stolen", "kubernetes.io/service-account-token", &json!([]));
     eventually("the attack succeeds without the policy", || async {
         creation_refused(&attacker, &stolen).await.is_none().then_some(())
     })
@@ -99,29 +100,29 @@ async fn secrets_that_the_manager_does_not_write_are_refused(administrator: &Cli
     let (release, cluster) = ("chandler.dev/v1alpha1", "cluster.x-k8s.io/v1beta2");
     let own = || owner(release, "AddonRelease");
     let creations = [
-        ("values", secret(NAMESPACE, "a-values", "Opaque", own()), true),
-        ("agent", secret(NAMESPACE, "a-tunnel", "Opaque", owner(release, "ClusterTunnel")), true),
+        ("values", secret(NAMESPACE, "a-values", "Opaque", &own()), true),
+        ("agent", secret(NAMESPACE, "a-tunnel", "Opaque", &owner(release, "ClusterTunnel")), true),
         (
             "values of a HelmChartProxy",
-            secret(NAMESPACE, "a", "Opaque", owner("addons.cluster.x-k8s.io/v1alpha1", "HelmChartProxy")),
+            secret(NAMESPACE, "a", "Opaque", &owner("addons.cluster.x-k8s.io/v1alpha1", "HelmChartProxy")),
             true,
         ),
-        ("keys", secret(SYSTEM, "chandler-tunnel-keys", "Opaque", json!([])), true),
-        ("keys elsewhere", secret(NAMESPACE, "chandler-tunnel-keys", "Opaque", json!([])), false),
-        ("no owner", secret(NAMESPACE, "a", "Opaque", json!([])), false),
-        ("another owner", secret(NAMESPACE, "a", "Opaque", owner(cluster, "Cluster")), false),
+        ("keys", secret(SYSTEM, "chandler-tunnel-keys", "Opaque", &json!([])), true),
+        ("keys elsewhere", secret(NAMESPACE, "chandler-tunnel-keys", "Opaque", &json!([])), false),
+        ("no owner", secret(NAMESPACE, "a", "Opaque", &json!([])), false),
+        ("another owner", secret(NAMESPACE, "a", "Opaque", &owner(cluster, "Cluster")), false),
         (
             "an owner of another group",
-            secret(NAMESPACE, "a", "Opaque", owner("example.com/v1", "AddonRelease")),
+            secret(NAMESPACE, "a", "Opaque", &owner("example.com/v1", "AddonRelease")),
             false,
         ),
         (
             "a token with an owner",
-            secret(NAMESPACE, "a", "kubernetes.io/service-account-token", own()),
+            secret(NAMESPACE, "a", "kubernetes.io/service-account-token", &own()),
             false,
         ),
-        ("another type", secret(NAMESPACE, "a", "example.com/other", own()), false),
-        ("a kubeconfig", secret(NAMESPACE, "a-kubeconfig", "cluster.x-k8s.io/secret", json!([])), false),
+        ("another type", secret(NAMESPACE, "a", "example.com/other", &own()), false),
+        ("a kubeconfig", secret(NAMESPACE, "a-kubeconfig", "cluster.x-k8s.io/secret", &json!([])), false),
     ];
     for (case, object, allowed) in creations {
         let refused = creation_refused(manager, &object).await;
@@ -132,9 +133,9 @@ async fn secrets_that_the_manager_does_not_write_are_refused(administrator: &Cli
         }
     }
     for object in [
-        secret(NAMESPACE, "own-values", "Opaque", own()),
-        secret(NAMESPACE, "login", "Opaque", json!([])),
-        secret(NAMESPACE, "blue-kubeconfig", "cluster.x-k8s.io/secret", owner(cluster, "Cluster")),
+        secret(NAMESPACE, "own-values", "Opaque", &own()),
+        secret(NAMESPACE, "login", "Opaque", &json!([])),
+        secret(NAMESPACE, "blue-kubeconfig", "cluster.x-k8s.io/secret", &owner(cluster, "Cluster")),
     ] {
         apply::apply(administrator, &object).await.unwrap();
     }
@@ -167,7 +168,7 @@ async fn secrets_that_the_manager_does_not_write_are_refused(administrator: &Cli
 
 /// Creates a Secret as an earlier version of the manager did that was interrupted before it set the owner.
 async fn create_without_owner(administrator: &Client) {
-    let object = secret(NAMESPACE, "without-owner-yet", "Opaque", json!([]));
+    let object = secret(NAMESPACE, "without-owner-yet", "Opaque", &json!([]));
     let object: Secret = serde_json::from_value(object).unwrap();
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let secrets: Api<Secret> = Api::namespaced(administrator.clone(), NAMESPACE);
