@@ -194,7 +194,8 @@ mod tests {
         team.grow(60).unwrap();
         assert!(matches!(team.grow(1), Err(SourceError::QuotaExceeded { used: 60, added: 1, .. })));
         let mut other = store.reservation("other");
-        assert!(matches!(other.grow(41), Err(SourceError::SharedQuotaExceeded { limit: 100, .. })));
+        let more_than_half = other.grow(51);
+        assert!(matches!(more_than_half, Err(SourceError::SharedQuotaExceeded { limit: 100, .. })));
         other.grow(40).unwrap();
         team.set(10);
         other.grow(20).unwrap();
