@@ -26,7 +26,7 @@ use crate::{
     index::{ArchiveEntry, FoundVersion, Index, IndexError},
     index_budget::{IndexBudget, IndexKey},
     index_changes::IndexChanges,
-    namespace_semaphore::NamespaceSemaphore,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     packages::{Location, PublishedVersion},
     single_flight::SingleFlightCache,
     store::{Claim, Reservation},
@@ -136,12 +136,12 @@ impl Repositories {
         access: &Access,
     ) -> Result<Arc<RepositoryIndex>, SourceError> {
         let key = (base_url.clone(), AccessDigest::from(access));
-        let refresh = |last| async move {
-            let _slot = self.requests.acquire(&access.namespace).await?;
+        let refresh = |last, slot: NamespacePermit| async move {
+            let _slot = slot;
             self.refresh_index(base_url, access, last, None).await
         };
         self.budget.touch(&key);
-        self.indexes.get_for_namespace(&access.namespace, max_age, key, refresh).await
+        self.indexes.get_with_slot(&self.requests, &access.namespace, max_age, key, refresh).await
     }
 
     /// Returns the versions of a chart.
@@ -173,16 +173,15 @@ impl Repositories {
     ) -> Result<Option<Arc<RepositoryIndex>>, SourceError> {
         let (base_url, access) = parse_repository(repository, access)?;
         let key = (base_url.clone(), AccessDigest::from(&access));
-        let _slot = self.requests.acquire(&access.namespace).await?;
-        let mut response = None;
-        if !validators.is_empty() && !self.indexes.has_value(&key).await {
-            let conditional = self.request_index(&base_url, &access, validators).await?;
-            if conditional.status() == StatusCode::NOT_MODIFIED {
-                return Ok(None);
-            }
-            response = Some(conditional);
+        if validators.is_empty() || self.indexes.has_value(&key).await {
+            return self.cached_index(Duration::ZERO, &base_url, &access).await.map(Some);
         }
-        let refresh = |last| self.refresh_index(&base_url, &access, last, response);
+        let _slot = self.requests.acquire(&access.namespace).await?;
+        let response = self.request_index(&base_url, &access, validators).await?;
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
+        let refresh = |last| self.refresh_index(&base_url, &access, last, Some(response));
         self.indexes.get_for_namespace(&access.namespace, Duration::ZERO, key, refresh).await.map(Some)
     }
 

@@ -158,9 +158,12 @@ fn refused(exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> S
             quota: quotas.per_namespace,
             flag: QUOTA_FLAG,
         },
-        Exceeded::Total => {
-            SourceError::SharedQuotaExceeded { resource: RESOURCE, limit: quotas.total, flag: LIMIT_FLAG }
-        }
+        Exceeded::Total => SourceError::SharedQuotaExceeded {
+            namespace: namespace.to_owned(),
+            resource: RESOURCE,
+            limit: quotas.total,
+            flag: LIMIT_FLAG,
+        },
     }
 }
 
