@@ -220,6 +220,24 @@ mod tests {
     }
 
     #[test]
+    fn two_namespaces_that_fill_the_store_keep_a_small_one_from_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (size, format) = (chart("a").len() as u64, PackageFormat::default());
+        store.set_quotas(Quotas { total: 10 * size, per_namespace: 5 * size });
+        let old = add(&store, "small", "a").unwrap();
+        age(&store);
+        let (mut first, mut second) = (store.reservation("first"), store.reservation("second"));
+        first.grow(5 * size).unwrap();
+        second.grow(4 * size).unwrap();
+        let refused = second.grow(size / 2).unwrap_err();
+        assert!(matches!(refused, SourceError::SharedQuotaExceeded { .. }), "{refused}");
+        let new = add(&store, "small", "b").expect("the reserve is for it");
+        let exists = [&old, &new].map(|digest| store.get(digest, &format).is_some());
+        assert_eq!(exists, [true, true], "it loses nothing to namespaces that use more");
+    }
+
+    #[test]
     fn what_is_removed_no_longer_counts_and_what_is_in_use_or_cannot_be_removed_does() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
