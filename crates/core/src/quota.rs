@@ -28,9 +28,15 @@ pub enum Exceeded {
     Total,
 }
 
+/// The part of the total that namespaces with no more than their equal share may use in addition, while what others use cannot be
+/// removed.
+const RESERVE: u64 = 8;
+
 /// Chooses what is removed so that a namespace can use `added` bytes more, as positions in `held`: first the least recently used
 /// of the same namespace, if it would exceed its quota; then, while the total would be exceeded, the least recently used of the
-/// namespace that uses most. Nothing is removed in vain: if the quotas would be exceeded anyway, this fails.
+/// namespace that uses most. Only a namespace that uses more than its equal share, and at least as much as the one that needs room,
+/// loses something to another one. If there is none, a namespace with no more than its equal share can use a reserve. Nothing is
+/// removed in vain: if the quotas would be exceeded anyway, this fails.
 pub fn make_room<T: Ord + Copy>(
     held: &[Held<'_, T>],
     quotas: Quotas,
@@ -55,19 +61,36 @@ pub fn make_room<T: Ord + Copy>(
         own -= held[at].bytes;
         removed.push(at);
     }
-    used.insert(namespace, own);
-    let mut total: u64 = used.values().sum();
-    while total.saturating_add(added) > quotas.total {
-        let largest = removable.iter().filter(|(_, all)| !all.is_empty()).map(|(namespace, _)| *namespace);
-        let largest = largest.max_by_key(|namespace| used.get(namespace)).ok_or(Exceeded::Total)?;
-        let Some((_, at)) = removable.get_mut(largest).and_then(Vec::pop) else {
-            return Err(Exceeded::Total);
-        };
-        *used.entry(largest).or_default() -= held[at].bytes;
-        total -= held[at].bytes;
+    // From here on with what is added.
+    used.insert(namespace, own.saturating_add(added));
+    let share = quotas.total / used.len() as u64;
+    let reserve = quotas.total / RESERVE;
+    loop {
+        let total = used.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        if total <= quotas.total {
+            return Ok(removed);
+        }
+        let own = used.get(namespace).copied().unwrap_or_default();
+        let largest = largest(&used, &removable, share.saturating_add(1).max(own));
+        if largest.is_none() && own <= share && total <= quotas.total.saturating_add(reserve) {
+            return Ok(removed);
+        }
+        let next = removable.get_mut(largest.unwrap_or(namespace)).and_then(Vec::pop);
+        let (_, at) = next.ok_or(Exceeded::Total)?;
+        *used.entry(held[at].namespace).or_default() -= held[at].bytes;
         removed.push(at);
     }
-    Ok(removed)
+}
+
+/// Returns the namespace that uses most, of those with at least `minimum` of which something can be removed.
+fn largest<'a, T>(
+    used: &BTreeMap<&'a str, u64>,
+    removable: &BTreeMap<&'a str, Vec<(T, usize)>>,
+    minimum: u64,
+) -> Option<&'a str> {
+    let candidates = removable.iter().filter(|(_, all)| !all.is_empty()).map(|(namespace, _)| *namespace);
+    let used = |namespace: &str| used.get(namespace).copied().unwrap_or_default();
+    candidates.filter(|namespace| used(namespace) >= minimum).max_by_key(|namespace| used(namespace))
 }
 
 #[cfg(test)]
@@ -120,7 +143,42 @@ mod tests {
                 Ok(vec![1]),
             ),
             ("the largest in turn", vec![("b", 45, Some(7)), ("c", 50, Some(8))], 20, Ok(vec![1])),
-            ("others are in use", vec![("b", 50, None), ("c", 50, None)], 10, Err(Exceeded::Total)),
+            (
+                "others are in use: a part of the reserve",
+                vec![("b", 50, None), ("c", 50, None)],
+                10,
+                Ok(vec![]),
+            ),
+            (
+                "the reserve is used up",
+                vec![("b", 50, None), ("c", 50, None), ("d", 10, None)],
+                10,
+                Err(Exceeded::Total),
+            ),
+            (
+                "the reserve is used up: its own",
+                vec![("b", 50, None), ("c", 50, None), ("a", 10, Some(1))],
+                10,
+                Ok(vec![2]),
+            ),
+            (
+                "the reserve is not for more than the equal share",
+                vec![("b", 40, None), ("c", 35, None), ("a", 25, None)],
+                10,
+                Err(Exceeded::Total),
+            ),
+            (
+                "a small one loses nothing to a large one",
+                vec![("b", 50, None), ("c", 15, Some(1)), ("a", 30, None)],
+                10,
+                Err(Exceeded::Total),
+            ),
+            (
+                "a small one loses nothing to a smaller one",
+                vec![("b", 50, None), ("c", 25, None), ("d", 25, Some(1))],
+                10,
+                Ok(vec![]),
+            ),
             (
                 "a small one beside those in use",
                 vec![("b", 50, None), ("c", 30, None), ("c", 20, Some(1))],

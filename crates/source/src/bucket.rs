@@ -27,7 +27,7 @@ use crate::{
     access_digest::AccessDigest,
     http::HttpClient,
     limits::{TreeBudget, TreeLimits},
-    namespace_semaphore::NamespaceSemaphore,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     shared_fetches::SharedFetches,
     single_flight::SingleFlightCache,
 };
@@ -112,8 +112,8 @@ impl Buckets {
         namespace: &str,
     ) -> Result<BucketObjects, SourceError> {
         let key = (bucket.clone(), AccessDigest::from(access));
-        let list = |_| self.list(bucket, access, namespace);
-        let all = self.lists.get_for_namespace(namespace, max_age, key, list).await?;
+        let list = |_, permit| self.list(bucket, access, permit);
+        let all = self.lists.get_with_slot(&self.permits, namespace, max_age, key, list).await?;
         let objects = select(&all, &Ignore::new(ignore));
         let record = record(&objects);
         check(&objects, self.http.limits.tree).map_err(|reason| SourceError::UnusableRevision {
@@ -128,9 +128,9 @@ impl Buckets {
         &self,
         bucket: &Bucket,
         access: &Access,
-        namespace: &str,
+        permit: NamespacePermit,
     ) -> Result<Arc<Vec<Listed>>, SourceError> {
-        let _permit = self.permits.acquire(namespace).await?;
+        let _permit = permit;
         let open = OpenBucket::new(self.http.clone(), bucket, access)?;
         let prefix = bucket.prefix.as_deref().map(Path::from).unwrap_or_default();
         let limit = self.http.limits.tree.entries;

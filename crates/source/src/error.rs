@@ -72,7 +72,13 @@ pub enum SourceError {
         flag: &'static str,
     },
     #[error("{resource} of all namespaces together would exceed {} MiB; this is retried. Increase {flag}", mib(*limit))]
-    SharedQuotaExceeded { resource: &'static str, limit: u64, flag: &'static str },
+    SharedQuotaExceeded {
+        /// The namespace that needs more than is left for it.
+        namespace: String,
+        resource: &'static str,
+        limit: u64,
+        flag: &'static str,
+    },
     #[error("{package} is not installed: {error}")]
     Unverified { package: String, error: VerificationError },
     #[error(

@@ -102,17 +102,16 @@ impl GitRepositories {
     ) -> Result<Arc<RemoteRefs>, SourceError> {
         let url = parse(url)?;
         let key = (url.clone(), AccessDigest::from(access));
-        let list = |_| self.list(&url, access, namespace);
-        self.refs.get_for_namespace(namespace, max_age, key, list).await
+        let list = |_, permit| self.list(&url, access, permit);
+        self.refs.get_with_slot(&self.lists, namespace, max_age, key, list).await
     }
 
     async fn list(
         &self,
         url: &Url,
         access: &Access,
-        namespace: &str,
+        permit: NamespacePermit,
     ) -> Result<Arc<RemoteRefs>, SourceError> {
-        let permit = self.lists.acquire(namespace).await?;
         let limits = self.http.limits;
         let remote = self.remote(url, access, limits.git.refs_bytes, limits.total_timeout)?;
         let list = move || {

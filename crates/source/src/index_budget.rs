@@ -111,6 +111,7 @@ impl IndexBudget {
                 flag: QUOTA_FLAG,
             },
             Exceeded::Total => SourceError::SharedQuotaExceeded {
+                namespace: namespace.to_owned(),
                 resource: RESOURCE,
                 limit: self.quotas.total,
                 flag: LIMIT_FLAG,

@@ -133,12 +133,12 @@ impl Registries {
         access: &Access,
     ) -> Result<ResolvedPackage, SourceError> {
         let key = (reference.clone(), AccessDigest::from(access));
-        let resolve = |_| async {
-            let _slot = self.slot(access).await?;
+        let resolve = |_, slot: NamespacePermit| async {
+            let _slot = slot;
             self.resolve_uncached(reference, access).await
         };
         let (namespace, max_age) = (&access.namespace, self.http.limits.cache_ttl);
-        self.resolved.get_for_namespace(namespace, max_age, key, resolve).await
+        self.resolved.get_with_slot(&self.requests, namespace, max_age, key, resolve).await
     }
 
     async fn resolve_uncached(

@@ -26,7 +26,7 @@ use crate::{
     bucket::Buckets,
     git::GitRepositories,
     http::HttpClient,
-    namespace_semaphore::NamespaceSemaphore,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
     oci::{Layer, Registries},
     quotas::claim,
     repositories::Repositories,
@@ -206,19 +206,25 @@ impl Packages {
         };
         let key = (source, resolved.digest.clone(), AccessDigest::from(access));
         let (namespace, max_age) = (&access.namespace, Duration::MAX);
-        let download = |_| self.download(resolved, access);
-        let digest = self.downloads.get_for_namespace(namespace, max_age, key, download).await?;
+        let download = |_, slot| self.download(resolved, access, slot);
+        let downloads = &self.downloads;
+        let digest = downloads.get_with_slot(&self.download_slots, namespace, max_age, key, download).await?;
         // The cached result of an earlier download does not prove that the file still exists.
         if let Some(stored) = find(&digest) {
             return Ok(stored);
         }
-        let digest = self.download(resolved, access).await?;
+        let slot = self.download_slots.acquire(namespace).await?;
+        let digest = self.download(resolved, access, slot).await?;
         find(&digest).ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
     }
 
-    async fn download(&self, resolved: &ResolvedPackage, access: &Access) -> Result<Digest, SourceError> {
-        let claim = claim(resolved, access);
-        let _slot = self.download_slots.acquire(&access.namespace).await?;
+    async fn download(
+        &self,
+        resolved: &ResolvedPackage,
+        access: &Access,
+        slot: NamespacePermit,
+    ) -> Result<Digest, SourceError> {
+        let (claim, _slot) = (claim(resolved, access), slot);
         match &resolved.location {
             Location::Https { base_url, archive, .. } => {
                 self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access, claim).await

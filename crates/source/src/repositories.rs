@@ -1,5 +1,7 @@
 //! Helm repositories over https: an index, and archives next to it or at the URLs that it contains.
 
+mod find;
+
 use std::{
     fs::File,
     io::{BufReader, Seek as _, Write as _},
@@ -23,11 +25,11 @@ use crate::{
     access::UrlLogin,
     access_digest::AccessDigest,
     http::{HttpClient, HttpRequest, HttpResponse},
-    index::{ArchiveEntry, FoundVersion, Index, IndexError},
+    index::{ArchiveEntry, Index, IndexError},
     index_budget::{IndexBudget, IndexKey},
     index_changes::IndexChanges,
-    namespace_semaphore::NamespaceSemaphore,
-    packages::{Location, PublishedVersion},
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
+    packages::PublishedVersion,
     single_flight::SingleFlightCache,
     store::{Claim, Reservation},
 };
@@ -119,10 +121,10 @@ impl Repositories {
     ) -> Result<ResolvedPackage, SourceError> {
         let (base_url, access) = parse_repository(&reference.repository, access)?;
         let cached = self.cached_index(self.http.limits.cache_ttl, &base_url, &access).await?;
-        match find_version(&base_url, &cached, reference) {
+        match self.find_version(&base_url, &cached, reference, &access.namespace).await {
             Err(SourceError::PackageNotFound { .. } | SourceError::VersionNotFound { .. }) => {
                 let newer = self.cached_index(MIN_REFRESH_AGE, &base_url, &access).await?;
-                find_version(&base_url, &newer, reference)
+                self.find_version(&base_url, &newer, reference, &access.namespace).await
             }
             result => result,
         }
@@ -136,12 +138,12 @@ impl Repositories {
         access: &Access,
     ) -> Result<Arc<RepositoryIndex>, SourceError> {
         let key = (base_url.clone(), AccessDigest::from(access));
-        let refresh = |last| async move {
-            let _slot = self.requests.acquire(&access.namespace).await?;
+        let refresh = |last, slot: NamespacePermit| async move {
+            let _slot = slot;
             self.refresh_index(base_url, access, last, None).await
         };
         self.budget.touch(&key);
-        self.indexes.get_for_namespace(&access.namespace, max_age, key, refresh).await
+        self.indexes.get_with_slot(&self.requests, &access.namespace, max_age, key, refresh).await
     }
 
     /// Returns the versions of a chart.
@@ -173,16 +175,15 @@ impl Repositories {
     ) -> Result<Option<Arc<RepositoryIndex>>, SourceError> {
         let (base_url, access) = parse_repository(repository, access)?;
         let key = (base_url.clone(), AccessDigest::from(&access));
-        let _slot = self.requests.acquire(&access.namespace).await?;
-        let mut response = None;
-        if !validators.is_empty() && !self.indexes.has_value(&key).await {
-            let conditional = self.request_index(&base_url, &access, validators).await?;
-            if conditional.status() == StatusCode::NOT_MODIFIED {
-                return Ok(None);
-            }
-            response = Some(conditional);
+        if validators.is_empty() || self.indexes.has_value(&key).await {
+            return self.cached_index(Duration::ZERO, &base_url, &access).await.map(Some);
         }
-        let refresh = |last| self.refresh_index(&base_url, &access, last, response);
+        let _slot = self.requests.acquire(&access.namespace).await?;
+        let response = self.request_index(&base_url, &access, validators).await?;
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return Ok(None);
+        }
+        let refresh = |last| self.refresh_index(&base_url, &access, last, Some(response));
         self.indexes.get_for_namespace(&access.namespace, Duration::ZERO, key, refresh).await.map(Some)
     }
 
@@ -303,43 +304,6 @@ impl Repositories {
         let authorization = access.authorization(base_url)?.and_then(|authorization| authorization.header());
         self.http.get(HttpRequest { url, base_url, access, authorization, headers }).await
     }
-}
-
-/// Resolves `reference` in an index.
-fn find_version(
-    base_url: &Url,
-    repository: &RepositoryIndex,
-    reference: &PackageReference,
-) -> Result<ResolvedPackage, SourceError> {
-    let url = base_url.to_string();
-    let invalid_index = |reason: String| SourceError::InvalidIndex { url: url.clone(), reason };
-    let found = repository.index.find(&reference.name, reference.version.as_deref());
-    let entry = match found.map_err(|error| invalid_index(error.to_string()))? {
-        FoundVersion::Found(entry) => entry,
-        FoundVersion::NoChart => {
-            return Err(SourceError::PackageNotFound { url, name: reference.name.clone() });
-        }
-        FoundVersion::NoVersion { newest } => {
-            return Err(SourceError::VersionNotFound {
-                url,
-                name: reference.name.clone(),
-                version: reference.version.clone().unwrap_or_else(|| "latest".to_owned()),
-                newest: newest.unwrap_or_else(|| "none".to_owned()),
-            });
-        }
-    };
-    let archive = archive_url(base_url, &entry)?;
-    let digest = published_digest(&entry).map_err(|error| invalid_index(error.to_string()))?;
-    Ok(ResolvedPackage {
-        version: entry.version,
-        digest,
-        format: PackageFormat::default(),
-        location: Location::Https {
-            base_url: base_url.clone(),
-            archive,
-            login: UrlLogin::of(&reference.repository),
-        },
-    })
 }
 
 /// Returns the headers of the next conditional request.

@@ -60,28 +60,17 @@ where
     {
         let mut fetched = None;
         let (first, own) = (&fetch, &mut fetched);
-        let work = move |_| async move {
-            let revision = self.run(namespace, first).await?;
+        let work = move |_, slot| async move {
+            let revision = Arc::new(first(slot).await?);
             keep_briefly(revision.clone());
             let shared = Arc::downgrade(&revision);
             *own = Some(revision);
             Ok::<_, SourceError>(shared)
         };
-        let shared = self.fetched.get_for_namespace(namespace, SHARED_TTL, key, work).await?;
-        match fetched.or_else(|| shared.upgrade()) {
-            Some(revision) => Ok(revision),
-            None => self.run(namespace, &fetch).await,
+        let shared = self.fetched.get_with_slot(&self.slots, namespace, SHARED_TTL, key, work).await?;
+        if let Some(revision) = fetched.or_else(|| shared.upgrade()) {
+            return Ok(revision);
         }
-    }
-
-    async fn run<F>(
-        &self,
-        namespace: &str,
-        fetch: impl Fn(NamespacePermit) -> F,
-    ) -> Result<Arc<V>, SourceError>
-    where
-        F: Future<Output = Result<V, SourceError>>,
-    {
         let slot = self.slots.acquire(namespace).await?;
         fetch(slot).await.map(Arc::new)
     }

@@ -3,13 +3,16 @@
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use chandler_telemetry::CacheHits;
 
-use crate::SourceError;
+use crate::{
+    SourceError,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
+};
 
 /// An unused result is removed after this time. Until then, `work` can revalidate it instead of fetching it again.
 const IDLE_RETENTION: Duration = Duration::from_hours(1);
@@ -24,7 +27,47 @@ const CALLS_PER_CLEANING: usize = 16;
 /// Size of a result without its value, so that many small ones are limited, too.
 const ENTRY_BYTES: usize = 512;
 
-type Slot<V> = Arc<tokio::sync::Mutex<Option<CachedResult<V>>>>;
+type Slot<V> = Arc<Flight<V>>;
+/// Callers of the same key and namespace that wait for a slot. Its value is when one of them has waited in vain.
+type Gate = tokio::sync::Mutex<Option<Instant>>;
+
+/// The result of a key, and who works on the next one.
+struct Flight<V> {
+    /// Locked while `work` runs, but not while it is waited for a slot of a namespace.
+    running: tokio::sync::Mutex<()>,
+    cached: Mutex<Option<CachedResult<V>>>,
+}
+
+impl<V> Flight<V> {
+    fn lock(&self) -> MutexGuard<'_, Option<CachedResult<V>>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Default for Flight<V> {
+    fn default() -> Self {
+        Self { running: tokio::sync::Mutex::default(), cached: Mutex::default() }
+    }
+}
+
+/// Which results a caller accepts.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    at: Instant,
+    namespace: Option<&'a str>,
+    max_age: Duration,
+}
+
+impl<'a> Request<'a> {
+    fn now(namespace: Option<&'a str>, max_age: Duration) -> Self {
+        Self { at: Instant::now(), namespace, max_age }
+    }
+
+    fn accepts<V>(&self, cached: &CachedResult<V>) -> bool {
+        let is_recent = cached.at >= self.at || cached.at.elapsed() < cached.valid_for(self.max_age);
+        is_recent && cached.is_for(self.namespace)
+    }
+}
 
 struct CachedResult<V> {
     at: Instant,
@@ -56,9 +99,11 @@ impl<V> CachedResult<V> {
     /// nothing about it.
     fn is_for(&self, namespace: Option<&str>) -> bool {
         match &self.result {
-            Err(SourceError::Busy { namespace: own } | SourceError::QuotaExceeded { namespace: own, .. }) => {
-                namespace == Some(own.as_str())
-            }
+            Err(
+                SourceError::Busy { namespace: own }
+                | SourceError::QuotaExceeded { namespace: own, .. }
+                | SourceError::SharedQuotaExceeded { namespace: own, .. },
+            ) => namespace == Some(own.as_str()),
             _ => true,
         }
     }
@@ -73,6 +118,7 @@ pub(crate) struct SingleFlightCache<K, V> {
     /// `None` means that only the age of results limits the cache.
     limit: Option<SizeLimit<K, V>>,
     slots: Mutex<Slots<K, V>>,
+    gates: Mutex<HashMap<(K, String), Weak<Gate>>>,
     pub hits: CacheHits,
 }
 
@@ -98,7 +144,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     /// Creates a cache whose values expire after `ttl`.
     pub fn new(ttl: Duration) -> Self {
         let retention = IDLE_RETENTION.max(ttl);
-        Self { ttl, retention, limit: None, slots: Mutex::default(), hits: CacheHits::default() }
+        let (slots, gates, hits) = (Mutex::default(), Mutex::default(), CacheHits::default());
+        Self { ttl, retention, limit: None, slots, gates, hits }
     }
 
     /// Creates a cache whose values expire after `ttl`. Nothing revalidates them, so they are not kept for longer.
@@ -135,11 +182,11 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     where
         F: Future<Output = Result<V, SourceError>>,
     {
-        self.get_or_run(None, max_age, key, work).await
+        self.get_or_run(Request::now(None, max_age), key, work).await
     }
 
-    /// Does the same as [`SingleFlightCache::get_with_max_age`] for `work` that needs a slot of a namespace. Callers of other
-    /// namespaces do not share the failure to get one.
+    /// Does the same as [`SingleFlightCache::get_with_max_age`] for `work` for which the caller has a slot of a namespace. Callers
+    /// of other namespaces do not share that a quota of the namespace is reached.
     pub async fn get_for_namespace<F>(
         &self,
         namespace: &str,
@@ -150,33 +197,82 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     where
         F: Future<Output = Result<V, SourceError>>,
     {
-        self.get_or_run(Some(namespace), max_age, key, work).await
+        self.get_or_run(Request::now(Some(namespace), max_age), key, work).await
+    }
+
+    /// Does the same for `work` that needs one of `slots`. It is waited for before the key is locked: callers of other namespaces do
+    /// not wait for it. Of the callers of a namespace that wait for the same key, one takes a slot.
+    pub async fn get_with_slot<F>(
+        &self,
+        slots: &NamespaceSemaphore,
+        namespace: &str,
+        max_age: Duration,
+        key: K,
+        work: impl FnOnce(Option<V>, NamespacePermit) -> F,
+    ) -> Result<V, SourceError>
+    where
+        F: Future<Output = Result<V, SourceError>>,
+    {
+        let request = Request::now(Some(namespace), max_age);
+        if let Some(known) = self.known(&key, request) {
+            return known;
+        }
+        let gate = self.gate(&key, namespace);
+        let mut last_busy = gate.lock().await;
+        if last_busy.is_some_and(|at| at >= request.at) {
+            return Err(SourceError::Busy { namespace: namespace.to_owned() });
+        }
+        if let Some(known) = self.known(&key, request) {
+            return known;
+        }
+        let slot = match slots.acquire(namespace).await {
+            Ok(slot) => slot,
+            Err(busy) => {
+                *last_busy = Some(Instant::now());
+                return Err(busy);
+            }
+        };
+        self.get_or_run(request, key, |last| work(last, slot)).await
+    }
+
+    /// Returns a cached result without waiting.
+    fn known(&self, key: &K, request: Request<'_>) -> Option<Result<V, SourceError>> {
+        let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned()?;
+        let known = accepted(&slot, request)?;
+        self.hits.record(true);
+        Some(known)
+    }
+
+    fn gate(&self, key: &K, namespace: &str) -> Arc<Gate> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = (key.clone(), namespace.to_owned());
+        if let Some(gate) = gates.get(&id).and_then(Weak::upgrade) {
+            return gate;
+        }
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        let gate = Arc::new(Gate::default());
+        gates.insert(id, Arc::downgrade(&gate));
+        gate
     }
 
     async fn get_or_run<F>(
         &self,
-        namespace: Option<&str>,
-        max_age: Duration,
+        request: Request<'_>,
         key: K,
         work: impl FnOnce(Option<V>) -> F,
     ) -> Result<V, SourceError>
     where
         F: Future<Output = Result<V, SourceError>>,
     {
-        let requested = Instant::now();
         let key_size = self.limit.as_ref().map_or(0, |limit| (limit.key_size)(&key));
         let slot = self.slot(key);
-        let mut cached = slot.lock().await;
-        let is_valid = |cached: &&CachedResult<V>| {
-            let is_recent = cached.at >= requested || cached.at.elapsed() < cached.valid_for(max_age);
-            is_recent && cached.is_for(namespace)
-        };
-        let valid = cached.as_ref().filter(is_valid);
-        self.hits.record(valid.is_some());
-        if let Some(cached) = valid {
-            return cached.result.clone();
+        let running = slot.running.lock().await;
+        let known = accepted(&slot, request);
+        self.hits.record(known.is_some());
+        if let Some(known) = known {
+            return known;
         }
-        let last = cached.as_ref().and_then(|cached| cached.last_success.clone());
+        let last = slot.lock().as_ref().and_then(|cached| cached.last_success.clone());
         let started = Instant::now();
         let result = work(last.clone()).await;
         let ttl = match &result {
@@ -189,7 +285,9 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         let value = self.limit.as_ref().zip(last_success.as_ref());
         let value_size = value.map_or(0, |(limit, value)| (limit.value_size)(value));
         let size = value_size.saturating_add(key_size).saturating_add(ENTRY_BYTES);
-        *cached = Some(CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success, size });
+        let cached = CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success, size };
+        *slot.lock() = Some(cached);
+        drop(running);
         result
     }
 
@@ -197,7 +295,9 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
     pub async fn has_value(&self, key: &K) -> bool {
         let slot = self.slots.lock().unwrap_or_else(PoisonError::into_inner).by_key.get(key).cloned();
         let Some(slot) = slot else { return false };
-        slot.lock().await.as_ref().is_some_and(|cached| cached.last_success.is_some())
+        let _running = slot.running.lock().await;
+        let cached = slot.lock();
+        cached.as_ref().is_some_and(|cached| cached.last_success.is_some())
     }
 
     /// Removes a result. Callers that wait for it still get it.
@@ -231,7 +331,7 @@ fn remove_oldest<K: Eq + Hash, V>(slots: &mut HashMap<K, Slot<V>>, limit: usize)
     let mut total = 0_usize;
     let mut unused = Vec::new();
     for slot in slots.values() {
-        let Ok(cached) = slot.try_lock() else { continue };
+        let cached = slot.lock();
         let Some(cached) = &*cached else { continue };
         total = total.saturating_add(cached.size);
         if Arc::strong_count(slot) == 1 {
@@ -253,21 +353,25 @@ fn remove_oldest<K: Eq + Hash, V>(slots: &mut HashMap<K, Slot<V>>, limit: usize)
     let is_removed = |cached: &CachedResult<V>| last_removed.is_some_and(|last| cached.at <= last);
     slots.retain(|_, slot| {
         let unused = Arc::strong_count(slot) == 1;
-        !(unused && slot.try_lock().is_ok_and(|cached| cached.as_ref().is_some_and(is_removed)))
+        !(unused && slot.lock().as_ref().is_some_and(is_removed))
     });
+}
+
+fn accepted<V: Clone>(slot: &Flight<V>, request: Request<'_>) -> Option<Result<V, SourceError>> {
+    let cached = slot.lock();
+    cached.as_ref().filter(|cached| request.accepts(cached)).map(|cached| cached.result.clone())
 }
 
 fn is_older<V>(slot: &Slot<V>, age: Duration) -> bool {
     let unused = Arc::strong_count(slot) == 1;
-    unused
-        && slot.try_lock().is_ok_and(|cached| cached.as_ref().is_none_or(|cached| cached.at.elapsed() >= age))
+    unused && slot.lock().as_ref().is_none_or(|cached| cached.at.elapsed() >= age)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use futures::future::join_all;
+    use futures::{FutureExt as _, future::join_all};
 
     use super::*;
 
@@ -323,6 +427,58 @@ mod tests {
         let is_busy = results.iter().map(|result| matches!(result, Err(SourceError::Busy { .. })));
         assert_eq!(is_busy.collect::<Vec<_>>(), [true, true, false, false]);
         assert_eq!(calls.load(Ordering::Relaxed), 2, "each namespace calls once");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_without_a_free_slot_does_not_hold_a_key() {
+        let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
+        let slots = NamespaceSemaphore::new(4);
+        let calls = AtomicU32::new(0);
+        let get = |namespace: &'static str, key: &'static str| {
+            let (cache, slots, calls) = (&cache, &slots, &calls);
+            let work = move |_, slot: NamespacePermit| async move {
+                let _slot = slot;
+                tokio::task::yield_now().await;
+                Ok(calls.fetch_add(1, Ordering::Relaxed))
+            };
+            Box::pin(cache.get_with_slot(slots, namespace, Duration::from_mins(1), key, work))
+        };
+        let mut hanging = Vec::new();
+        for _ in 0..3 {
+            hanging.push(slots.acquire("busy").await.unwrap());
+        }
+        let mut busy = Box::pin(join_all([get("busy", "key"), get("busy", "key")]));
+        assert!((&mut busy).now_or_never().is_none(), "it has no free slot");
+        let quiet = tokio::time::timeout(Duration::from_secs(10), get("quiet", "key")).await;
+        assert!(matches!(quiet, Ok(Ok(0))), "it does not wait for the slots of others: {quiet:?}");
+        let known = tokio::time::timeout(Duration::from_secs(10), get("busy", "key")).await;
+        assert!(matches!(known, Ok(Ok(0))), "a known result needs no slot: {known:?}");
+        hanging.pop();
+        assert!(busy.await.iter().all(|result| matches!(result, Ok(0))), "it shares the result");
+        let all = join_all([get("busy", "other"), get("busy", "other"), get("busy", "other")]);
+        assert!(all.await.iter().all(|result| matches!(result, Ok(1))), "one slot is enough for all");
+    }
+
+    #[tokio::test]
+    async fn callers_that_wait_for_a_slot_share_that_there_is_none() {
+        let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
+        let slots = NamespaceSemaphore::new(4);
+        let get = |namespace: &'static str| {
+            let work = |_, slot: NamespacePermit| async move {
+                drop(slot);
+                Ok(1)
+            };
+            Box::pin(cache.get_with_slot(&slots, namespace, Duration::from_mins(1), "key", work))
+        };
+        let gate = cache.gate(&"key", "busy");
+        let mut first = gate.lock().await;
+        let mut waiting = get("busy");
+        assert!((&mut waiting).now_or_never().is_none());
+        *first = Some(Instant::now());
+        drop(first);
+        let shared = waiting.await;
+        assert!(matches!(shared, Err(SourceError::Busy { .. })), "{shared:?}");
+        assert!(matches!(get("busy").await, Ok(1)), "the next one tries again");
     }
 
     #[tokio::test]

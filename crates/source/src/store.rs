@@ -7,6 +7,7 @@ mod accounting;
 mod catalogs;
 mod garbage_collection;
 mod ledger;
+mod left_overs;
 mod proofs;
 mod trees;
 
@@ -39,6 +40,8 @@ pub struct Store {
     ledger: Arc<Mutex<Ledger>>,
     /// The number of [`StoredPackage`]s of each file.
     in_use: Arc<Mutex<HashMap<PathBuf, usize>>>,
+    /// Shows other processes that the store is used.
+    _lock: Arc<File>,
 }
 
 /// A package in the store. It is not removed from the store before this is dropped.
@@ -73,16 +76,18 @@ impl Drop for StoredPackage {
 }
 
 impl Store {
-    /// Opens the store in `directory`, and creates it if it does not exist.
+    /// Opens the store in `directory`, and creates it if it does not exist. Removes what processes that were killed have left over.
     pub fn open(directory: impl Into<PathBuf>) -> Result<Self, SourceError> {
         let directory = directory.into();
         let [packages, catalogs, sources, proofs] =
             ["sha256", "catalogs", "sources", "proofs"].map(|name| directory.join(name));
-        for directory in [&packages, &catalogs, &sources, &proofs] {
-            std::fs::create_dir_all(directory).map_err(failed)?;
+        for folder in [&packages, &catalogs, &sources, &proofs] {
+            std::fs::create_dir_all(folder).map_err(failed)?;
         }
+        let folders = [&*packages, &*catalogs, &*sources, &*proofs];
+        let lock = left_overs::remove(&directory, &folders).map_err(failed)?;
         let (ledger, in_use) = (Arc::default(), Arc::default());
-        let store = Self { packages, catalogs, sources, proofs, ledger, in_use };
+        let store = Self { packages, catalogs, sources, proofs, ledger, in_use, _lock: Arc::new(lock) };
         store.read_ledger().map_err(failed)?;
         Ok(store)
     }
@@ -249,8 +254,8 @@ impl PackageWriter {
 /// Returns the complete files of a folder: their paths, sizes and times of last use.
 fn files_in(folder: &Path) -> std::io::Result<Vec<(PathBuf, u64, SystemTime)>> {
     let file = |entry: std::fs::DirEntry| {
-        let is_temporary = entry.file_name().to_string_lossy().starts_with(trees::TEMPORARY);
-        let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file() && !is_temporary)?;
+        let is_complete = !left_overs::is_temporary(&entry);
+        let metadata = entry.metadata().ok().filter(|metadata| metadata.is_file() && is_complete)?;
         Some((entry.path(), metadata.len(), metadata.modified().ok()?))
     };
     Ok(std::fs::read_dir(folder)?.flatten().filter_map(file).collect())

@@ -65,6 +65,31 @@ serverInfo: {}
 }
 
 #[test]
+fn results_are_kept_also_misses_and_the_least_recently_used_is_replaced() {
+    let versions: String = (0..200).map(|n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n")).collect();
+    let index = read(format!("entries:\n  web:\n{versions}").as_bytes()).unwrap();
+    let miss = FoundVersion::NoVersion { newest: Some("1.0.199".to_owned()) };
+    assert_eq!(index.known("missing", None), Some(FoundVersion::NoChart));
+    assert_eq!(index.known("web", Some("9.0.0")), None);
+    assert_eq!(index.find("web", Some("9.0.0")).unwrap(), miss);
+    for number in 0..150 {
+        index.find("web", Some(&format!("1.0.{number}"))).unwrap();
+        assert_eq!(index.known("web", Some("9.0.0")), Some(miss.clone()), "it is in use");
+    }
+    let is_known = |number: u32| index.known("web", Some(&format!("1.0.{number}"))).is_some();
+    let known: Vec<u32> = (0..150).filter(|number| is_known(*number)).collect();
+    assert_eq!(known, (23..150).collect::<Vec<_>>(), "128 with the miss");
+}
+
+#[test]
+fn only_charts_with_many_versions_are_large() {
+    let versions: String = (0..4000).map(|n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n")).collect();
+    let yaml = format!("entries:\n  small:\n  - {{version: 1.0.0, urls: [x]}}\n  large:\n{versions}");
+    let index = read(yaml.as_bytes()).unwrap();
+    assert_eq!(["small", "large", "missing"].map(|chart| index.is_large(chart)), [false, true, false]);
+}
+
+#[test]
 fn yaml_bombs_are_rejected() {
     let laughs = "a: &a [x, x]\nb: &b [*a, *a]\nentries: {}\n";
     assert_rejected(laughs, "anchor");

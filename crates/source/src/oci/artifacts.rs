@@ -18,8 +18,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::{CHART_LAYER, Layer, Manifest, Registries, repository_url};
 use crate::{
-    Access, SourceError, SourceTree, access_digest::AccessDigest, archive::read_files, http::Deadline,
-    namespace_semaphore::NamespaceSemaphore, shared_fetches::SharedFetches, single_flight::SingleFlightCache,
+    Access, SourceError, SourceTree,
+    access_digest::AccessDigest,
+    archive::read_files,
+    http::Deadline,
+    namespace_semaphore::{NamespacePermit, NamespaceSemaphore},
+    shared_fetches::SharedFetches,
+    single_flight::SingleFlightCache,
     tree::link_remarks,
 };
 
@@ -152,14 +157,15 @@ impl Registries {
     ) -> Result<Arc<Vec<String>>, SourceError> {
         let base_url = artifact_url(url)?;
         let key = (base_url.clone(), AccessDigest::from(access));
-        let list = |_| async {
-            let _permit = self.artifacts.permits.acquire(namespace).await?;
+        let list = |_, permit: NamespacePermit| async {
+            let _permit = permit;
             let mut session = self.session(&base_url, access)?;
             // Each page has a time limit of its own, but a list has many pages.
             let deadline = Deadline::after(self.http.limits.git.timeout);
             deadline.run(&base_url, self.tags(&mut session)).await?.map(Arc::new)
         };
-        self.artifacts.tags.get_for_namespace(namespace, max_age, key, list).await
+        let Artifacts { tags, permits, .. } = &self.artifacts;
+        tags.get_with_slot(permits, namespace, max_age, key, list).await
     }
 
     /// Downloads an artifact and reads its files. Concurrent callers share the download.

@@ -1,6 +1,7 @@
 //! Accounts what is written to the store, per namespace, and removes packages to make room.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -10,6 +11,7 @@ use chandler_core::quota::{Exceeded, Quotas};
 use super::{
     Store,
     ledger::{Ledger, LedgerFile},
+    left_overs::remove_entry,
     lock,
 };
 use crate::SourceError;
@@ -89,8 +91,31 @@ impl Store {
         written
     }
 
-    pub(super) fn forget(&self, path: &Path) {
-        lock(&self.ledger).remove(path);
+    /// Removes a file or a folder that is not a package, and no longer accounts it, unless that fails. Returns whether it was removed:
+    /// it may not exist.
+    pub(super) fn remove_accounted(&self, path: &Path) -> bool {
+        let mut ledger = lock(&self.ledger);
+        let result = remove_entry(path);
+        if is_gone(&result) {
+            ledger.remove(path);
+        }
+        result.is_ok()
+    }
+
+    /// Removes a package, unless it is in use, and then its proofs and its entry in the ledger. The locks prevent [`Store::get`] from
+    /// returning it, and a download from storing it again meanwhile. Returns whether it was removed.
+    pub(super) fn remove_package(&self, path: &Path, is_unused: impl FnOnce(&Path) -> bool) -> bool {
+        let mut ledger = lock(&self.ledger);
+        let in_use = lock(&self.in_use);
+        if in_use.contains_key(path) || !is_unused(path) {
+            return false;
+        }
+        let result = std::fs::remove_file(path);
+        if is_gone(&result) {
+            self.remove_proofs(path);
+            ledger.remove(path);
+        }
+        result.is_ok()
     }
 
     /// Removes packages until a namespace can use `bytes` more.
@@ -108,13 +133,19 @@ impl Store {
         })?;
         for path in removed {
             tracing::info!(namespace, path = %path.display(), "removed a package from the store to make room");
-            // The file may not exist.
-            let _ = std::fs::remove_file(&path);
-            self.remove_proofs(&path);
-            ledger.remove(&path);
+            // Otherwise it still counts.
+            if is_gone(&std::fs::remove_file(&path)) {
+                self.remove_proofs(&path);
+                ledger.remove(&path);
+            }
         }
         Ok(())
     }
+}
+
+/// Returns whether a file does not exist after it was removed.
+fn is_gone(removed: &io::Result<()>) -> bool {
+    removed.as_ref().err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn refused(exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> SourceError {
@@ -127,9 +158,12 @@ fn refused(exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> S
             quota: quotas.per_namespace,
             flag: QUOTA_FLAG,
         },
-        Exceeded::Total => {
-            SourceError::SharedQuotaExceeded { resource: RESOURCE, limit: quotas.total, flag: LIMIT_FLAG }
-        }
+        Exceeded::Total => SourceError::SharedQuotaExceeded {
+            namespace: namespace.to_owned(),
+            resource: RESOURCE,
+            limit: quotas.total,
+            flag: LIMIT_FLAG,
+        },
     }
 }
 
@@ -186,6 +220,51 @@ mod tests {
     }
 
     #[test]
+    fn two_namespaces_that_fill_the_store_keep_a_small_one_from_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let (size, format) = (chart("a").len() as u64, PackageFormat::default());
+        store.set_quotas(Quotas { total: 10 * size, per_namespace: 5 * size });
+        let old = add(&store, "small", "a").unwrap();
+        age(&store);
+        let (mut first, mut second) = (store.reservation("first"), store.reservation("second"));
+        first.grow(5 * size).unwrap();
+        second.grow(4 * size).unwrap();
+        let refused = second.grow(size / 2).unwrap_err();
+        assert!(matches!(refused, SourceError::SharedQuotaExceeded { .. }), "{refused}");
+        let new = add(&store, "small", "b").expect("the reserve is for it");
+        let exists = [&old, &new].map(|digest| store.get(digest, &format).is_some());
+        assert_eq!(exists, [true, true], "it loses nothing to namespaces that use more");
+    }
+
+    #[test]
+    fn what_is_removed_no_longer_counts_and_what_is_in_use_or_cannot_be_removed_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let digest = add(&store, "team", "a").unwrap();
+        let format = PackageFormat::default();
+        let (path, counted) = (store.path(&digest, &format), || !store.usage().0.is_empty());
+        let claim = Claim::new("team", "https://charts.example", None);
+        let used = store.get(&digest, &format).unwrap();
+        assert!(!store.remove_package(&path, |_| true) && counted(), "it is in use");
+        drop(used);
+        assert!(!store.remove_package(&path, |_| false) && counted(), "it was stored again");
+        assert!(store.get_proven(&digest, &format, &claim).is_some());
+
+        let content = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(!store.remove_package(&path, |_| true) && counted(), "it cannot be removed");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, content).unwrap();
+
+        assert!(store.remove_package(&path, |_| true) && !counted());
+        assert_eq!(std::fs::read_dir(&store.proofs).unwrap().count(), 0);
+        add(&store, "team", "a").unwrap();
+        assert!(counted() && store.get_proven(&digest, &format, &claim).is_some(), "it is stored again");
+    }
+
+    #[test]
     fn what_is_being_written_counts_and_is_released() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
@@ -194,7 +273,8 @@ mod tests {
         team.grow(60).unwrap();
         assert!(matches!(team.grow(1), Err(SourceError::QuotaExceeded { used: 60, added: 1, .. })));
         let mut other = store.reservation("other");
-        assert!(matches!(other.grow(41), Err(SourceError::SharedQuotaExceeded { limit: 100, .. })));
+        let more_than_half = other.grow(51);
+        assert!(matches!(more_than_half, Err(SourceError::SharedQuotaExceeded { limit: 100, .. })));
         other.grow(40).unwrap();
         team.set(10);
         other.grow(20).unwrap();

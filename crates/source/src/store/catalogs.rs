@@ -39,9 +39,7 @@ impl Store {
     }
 
     pub(crate) fn remove_catalog(&self, key: &str) {
-        // The file may not exist.
-        let _ = std::fs::remove_file(self.catalog_path(key));
-        self.forget(&self.catalog_path(key));
+        self.remove_accounted(&self.catalog_path(key));
     }
 
     /// Removes catalogs that were not used for `age`. Returns their number.
@@ -51,8 +49,7 @@ impl Store {
             used.is_ok_and(|used| now.duration_since(used).is_ok_and(|unused| unused > age))
         };
         let old = std::fs::read_dir(&self.catalogs)?.flatten().filter(is_old);
-        let removed = old.filter(|file| std::fs::remove_file(file.path()).is_ok());
-        Ok(removed.inspect(|file| self.forget(&file.path())).count())
+        Ok(old.filter(|file| self.remove_accounted(&file.path())).count())
     }
 
     fn catalog_path(&self, key: &str) -> PathBuf {

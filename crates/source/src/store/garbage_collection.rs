@@ -1,12 +1,11 @@
 //! Removes packages that exceed the retention: those that were not used for too long, then the least recently used.
 
 use std::{
-    fs::DirEntry,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use super::{Store, lock};
+use super::Store;
 
 /// Packages that were used more recently are never removed: another process may be about to open them.
 const MIN_AGE: Duration = Duration::from_mins(10);
@@ -35,12 +34,15 @@ impl Store {
     /// Removes packages that exceed the retention at `now`. Returns their number.
     pub(crate) fn remove_unused(&self, retention: Retention, now: SystemTime) -> std::io::Result<usize> {
         let entries = std::fs::read_dir(&self.packages)?.flatten();
-        let mut files: Vec<StoredFile> = entries.filter_map(|entry| stored_file(&entry, now)).collect();
+        let mut files: Vec<StoredFile> = entries.filter_map(|entry| stored_file(entry.path(), now)).collect();
         files.sort_by_key(|file| file.age);
         let (mut kept_bytes, mut removed) = (0, 0);
         for file in files {
             let exceeds = file.age > retention.age || kept_bytes + file.bytes > retention.bytes;
-            if exceeds && file.age > MIN_AGE && self.remove(&file) {
+            // It may have been used or stored again since it was listed.
+            let is_unused =
+                |path: &Path| stored_file(path.to_owned(), now).is_some_and(|again| again.age == file.age);
+            if exceeds && file.age > MIN_AGE && self.remove_package(&file.path, is_unused) {
                 removed += 1;
             } else {
                 kept_bytes += file.bytes;
@@ -48,24 +50,12 @@ impl Store {
         }
         Ok(removed)
     }
-
-    /// Removes a file unless it is in use. The lock prevents [`Store::get`] from returning it meanwhile.
-    fn remove(&self, file: &StoredFile) -> bool {
-        let in_use = lock(&self.in_use);
-        let removed = !in_use.contains_key(&file.path) && std::fs::remove_file(&file.path).is_ok();
-        drop(in_use);
-        if removed {
-            self.remove_proofs(&file.path);
-            self.forget(&file.path);
-        }
-        removed
-    }
 }
 
-fn stored_file(entry: &DirEntry, now: SystemTime) -> Option<StoredFile> {
-    let metadata = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
+fn stored_file(path: PathBuf, now: SystemTime) -> Option<StoredFile> {
+    let metadata = std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file)?;
     let age = now.duration_since(metadata.modified().ok()?).unwrap_or_default();
-    Some(StoredFile { path: entry.path(), bytes: metadata.len(), age })
+    Some(StoredFile { path, bytes: metadata.len(), age })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{DirEntry, File},
+    fs::File,
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
@@ -16,15 +16,14 @@ use chandler_core::{digest::Digest, source::SourceRevisionRecord};
 use serde::{Deserialize, Serialize};
 use tempfile::{NamedTempFile, TempDir};
 
-use super::{Store, failed};
+use super::{
+    Store, failed,
+    left_overs::{LEFT_OVER_AFTER, is_temporary},
+};
 use crate::{SourceError, SourceTree};
 
 /// Changes with the format of the files. Files of another format are not read.
 const FORMAT: u32 = 1;
-/// The beginning of the names of temporary files and folders, which the crate `tempfile` creates.
-pub(super) const TEMPORARY: &str = ".tmp";
-/// After this time a temporary file or folder is of a process that was killed: longer than a fetch may take.
-const LEFT_OVER_AFTER: Duration = Duration::from_mins(15);
 /// The longest first part.
 const MAX_REVISION_BYTES: u64 = 64 << 10;
 
@@ -107,9 +106,7 @@ impl Store {
     }
 
     pub(crate) fn remove_tree(&self, key: &str) {
-        // The file may not exist.
-        let _ = std::fs::remove_file(self.tree_path(key));
-        self.forget(&self.tree_path(key));
+        self.remove_accounted(&self.tree_path(key));
     }
 
     /// Creates a folder for a fetch. It is removed with its content when it is dropped.
@@ -127,11 +124,7 @@ impl Store {
             if unused.is_none_or(|unused| unused <= age) {
                 continue;
             }
-            let path = entry.path();
-            let result =
-                if metadata.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-            self.forget(&path);
-            removed += usize::from(result.is_ok());
+            removed += usize::from(self.remove_accounted(&entry.path()));
         }
         Ok(removed)
     }
@@ -139,10 +132,6 @@ impl Store {
     fn tree_path(&self, key: &str) -> PathBuf {
         self.sources.join(Digest::of(key).hex())
     }
-}
-
-fn is_temporary(entry: &DirEntry) -> bool {
-    entry.file_name().to_string_lossy().starts_with(TEMPORARY)
 }
 
 /// Returns the namespace of the Source whose files are in a file.
