@@ -222,8 +222,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let (uninstall_timeout, hooks) = (hooks.uninstall_timeout(), hooks.options(&leader_election_namespace)?);
     let receiver = receiver.options(&leader_election_namespace)?;
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
-    let lease_times = lease.times()?;
-    let requests = RequestCounter::default();
+    let (lease_times, requests) = (lease.times()?, RequestCounter::default());
     let (quotas, per_namespace) = quotas.quotas();
     let watch_silence = Duration::from_secs(watch_silence_seconds);
     let connect = connection.for_manager(&requests, watch_silence).await?;
