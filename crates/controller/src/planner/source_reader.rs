@@ -143,8 +143,7 @@ impl SourceReader {
         match &catalog.spec.source {
             Some(CatalogSource { source_ref, path, .. }) => {
                 let source = self.source(&namespace, source_ref).await?;
-                let url =
-                    source.map(|source| Origin::of(&source.spec)).transpose()?.as_ref().map(Origin::url);
+                let url = source.map(|source| Origin::of(&source.spec)).transpose()?.map(Origin::url);
                 let stored = match source.and_then(ResourceExt::uid) {
                     Some(uid) => packages.stored_tree(&uid).await?,
                     None => None,
