@@ -22,8 +22,7 @@ use crate::{
 type SecretData = BTreeMap<String, Vec<u8>>;
 
 /// A Secret that was read.
-#[derive(Debug)]
-pub struct FoundSecret {
+struct FoundSecret {
     data: SecretData,
     /// The hosts that its login may be sent to. `None` means any host.
     hosts: Option<LoginHosts>,
