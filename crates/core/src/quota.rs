@@ -52,7 +52,9 @@ pub fn make_room<T: Ord + Copy>(
         }
     }
     // The least recently used is the last one.
-    removable.values_mut().for_each(|all| all.sort_unstable_by(|one, other| other.cmp(one)));
+    for all in removable.values_mut() {
+        all.sort_unstable_by(|one, other| other.cmp(one));
+    }
     let mut removed = Vec::new();
     let mut own = used.get(namespace).copied().unwrap_or_default();
     while own.saturating_add(added) > quotas.per_namespace {

@@ -15,6 +15,10 @@ fn versions(index: &Index, chart: &str) -> Vec<String> {
     index.chart_versions(chart).map(|version| version.unwrap().version).collect()
 }
 
+fn lines(count: u32, line: impl Fn(u32) -> String) -> String {
+    (0..count).map(line).collect()
+}
+
 #[test]
 fn charts_are_found_and_unusable_versions_are_skipped() {
     let index = read(
@@ -66,7 +70,7 @@ serverInfo: {}
 
 #[test]
 fn results_are_kept_also_misses_and_the_least_recently_used_is_replaced() {
-    let versions: String = (0..200).map(|n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n")).collect();
+    let versions = lines(200, |n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n"));
     let index = read(format!("entries:\n  web:\n{versions}").as_bytes()).unwrap();
     let miss = FoundVersion::NoVersion { newest: Some("1.0.199".to_owned()) };
     assert_eq!(index.known("missing", None), Some(FoundVersion::NoChart));
@@ -83,7 +87,7 @@ fn results_are_kept_also_misses_and_the_least_recently_used_is_replaced() {
 
 #[test]
 fn only_charts_with_many_versions_are_large() {
-    let versions: String = (0..4000).map(|n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n")).collect();
+    let versions = lines(4000, |n| format!("  - {{version: 1.0.{n}, urls: [x]}}\n"));
     let yaml = format!("entries:\n  small:\n  - {{version: 1.0.0, urls: [x]}}\n  large:\n{versions}");
     let index = read(yaml.as_bytes()).unwrap();
     assert_eq!(["small", "large", "missing"].map(|chart| index.is_large(chart)), [false, true, false]);
@@ -117,10 +121,6 @@ fn names_and_urls_that_are_too_long_are_skipped() {
     let index = read(text.as_bytes()).unwrap();
     assert_eq!(index.find(&name, None).unwrap(), FoundVersion::NoChart);
     assert_eq!(versions(&index, "web"), [""; 0]);
-}
-
-fn lines(count: u32, line: impl Fn(u32) -> String) -> String {
-    (0..count).map(line).collect()
 }
 
 #[test]
