@@ -167,6 +167,7 @@ async fn check_sbom(shell: &Shell, out: &Path, name: &str, pulled: &Pulled) {
         assert_eq!(program["hashes"][0]["content"], sha256(shell, &pulled.root.join(name)).await, "{name}");
         names.push(name);
     }
+    names.sort_unstable();
     let (expected, crate_or_module): (&[&str], _) = match name {
         "chandler" => (&["chandler", "chandler-helm"], "pkg:golang/helm.sh/helm/v4@"),
         _ => (&["chandler-agent"], "pkg:cargo/rustls@"),
