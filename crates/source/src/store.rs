@@ -107,10 +107,11 @@ impl Store {
             // Its owner is known as soon as the catalog is read again.
             ledger.insert(path, LedgerFile { namespace: String::new(), bytes, last_use, proofs: None });
         }
-        for entry in std::fs::read_dir(&self.proofs)?.flatten() {
-            if ledger.get(&self.packages.join(entry.file_name())).is_none() {
+        for (path, ..) in files_in(&self.proofs)? {
+            let package = self.packages.join(path.file_name().unwrap_or_default());
+            if ledger.get(&package).is_none() {
                 // It is tried again at the next start.
-                let _ = std::fs::remove_file(entry.path());
+                let _ = std::fs::remove_file(path);
             }
         }
         Ok(())
