@@ -7,7 +7,7 @@ use crate::{
 };
 
 pub(super) const INPUTS: &[Input] = &[
-    needing(Needs::Time, input("archive", "bomb", "unpacks to 1 GiB of zeros", "times its size", bomb)),
+    needing(Needs::Time, input("archive", "bomb", "unpacks to 1 GiB of zeros", "more than 100 MiB", bomb)),
     input(
         "archive",
         "nested bombs",
@@ -33,7 +33,7 @@ pub(super) const INPUTS: &[Input] = &[
             "archive",
             "global headers",
             "300 MiB of headers for all entries",
-            "times its size",
+            "more than 100 MiB",
             global_headers,
         ),
     ),

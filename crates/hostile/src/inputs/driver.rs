@@ -60,13 +60,7 @@ pub(super) const INPUTS: &[Input] = &[
         "not defined",
         template_resolution,
     )),
-    driver(input(
-        "manifest",
-        "remote base",
-        "a kustomization of a URL",
-        "https://charts.example/base",
-        remote_base,
-    )),
+    driver(input("manifest", "remote base", "a kustomization of a URL", "a remote location", remote_base)),
     driver(input(
         "manifest",
         "parent folder",
