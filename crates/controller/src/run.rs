@@ -12,6 +12,7 @@ use chandler_api::{
     tunnel::ClusterTunnel,
 };
 use chandler_core::{
+    addresses::AddressPolicy,
     failure::{Category, Failure},
     schedule::Limits,
     tunnel::ProxyPolicy,
@@ -111,6 +112,8 @@ pub struct Options {
     pub tunnel: Option<TunnelOptions>,
     /// The proxies that kubeconfigs may name.
     pub proxies: ProxyPolicy,
+    /// The addresses that API servers of workload clusters, and their proxies, may have.
+    pub addresses: AddressPolicy,
 }
 
 /// The parts of the manager that all controllers share.
@@ -160,6 +163,11 @@ pub fn supervise(
     (Tools::new(tools, &store.join("tools")), TemplateService::new(templates))
 }
 
+/// Returns the environment of a package tool that connects to allowed addresses only.
+pub fn with_policy(environment: &[(String, String)], addresses: &AddressPolicy) -> Vec<(String, String)> {
+    environment.iter().cloned().chain([addresses.environment()]).collect()
+}
+
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
     let Options {
@@ -191,18 +199,21 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
         tunnel,
         proxies,
+        addresses,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
     // A cached index must not be older than the poll interval.
     sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {
-        environment: tool_environment.clone(),
+        environment: with_policy(&tool_environment, &addresses),
         log_level: tool_log_level.clone(),
         ..config
     };
     let (tools, template_service) = supervise(tools, templates, &store, configured);
-    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence, proxies);
+    let records = records_of(&tools);
+    let (connections, changes) =
+        Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =

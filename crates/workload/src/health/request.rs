@@ -1,25 +1,18 @@
-//! Requests whose responses are limited in size, and the lines of a watch.
+//! Requests, whose responses the client limits in size, and the lines of a watch.
 
 use std::mem;
 
 use chandler_core::reachability::ANSWER_TIMEOUT;
 use http::{HeaderValue, Request, Response, header::ACCEPT_ENCODING};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
 use kube::{Client, client::Body, core::Status};
 
 use super::error::WatchError;
 
-/// Maximum size of a response: a page of large custom resource definitions fits.
-const MAX_RESPONSE: usize = 64 << 20;
-/// Maximum size of an event. API servers refuse larger objects.
-const MAX_EVENT: usize = 16 << 20;
-/// Maximum size of an error.
-const MAX_ERROR: usize = 1 << 20;
-
 /// Reads a whole response.
 pub async fn read(client: &Client, request: Request<Vec<u8>>) -> Result<Bytes, WatchError> {
-    collect(send(client, request).await?.into_body(), MAX_RESPONSE).await
+    collect(send(client, request).await?.into_body()).await
 }
 
 /// Opens a watch.
@@ -36,19 +29,15 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Bod
         return Ok(response);
     }
     // The error to a watch has no deadline of its own.
-    let body = tokio::time::timeout(ANSWER_TIMEOUT, collect(response.into_body(), MAX_ERROR)).await;
+    let body = tokio::time::timeout(ANSWER_TIMEOUT, collect(response.into_body())).await;
     let status = body.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice::<Status>(&body).ok());
     let unknown = || Status::failure("the response says nothing more", "Unknown");
     let status = status.unwrap_or_else(unknown).with_code(code.as_u16());
     Err(kube::Error::Api(status.boxed()).into())
 }
 
-async fn collect(body: Body, limit: usize) -> Result<Bytes, WatchError> {
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(WatchError::TooLarge(limit)),
-        Err(error) => Err(WatchError::Request(kube::Error::Service(error))),
-    }
+async fn collect(body: Body) -> Result<Bytes, WatchError> {
+    Ok(body.collect().await?.to_bytes())
 }
 
 /// The lines of a watch, each an event. Between events it keeps no memory.
@@ -73,9 +62,6 @@ impl Lines {
                 return Ok(Some(mem::take(&mut self.begun).into()));
             }
             self.begun.extend_from_slice(&mem::take(&mut self.frame));
-            if self.begun.len() > MAX_EVENT {
-                return Err(WatchError::TooLarge(MAX_EVENT));
-            }
             match self.body.frame().await {
                 Some(frame) => self.frame = frame?.into_data().unwrap_or_default(),
                 None => return Ok(None),

@@ -4,6 +4,7 @@ mod sessions;
 use std::time::Duration;
 
 use chandler_core::{
+    addresses::AddressPolicy,
     health::ObjectState,
     target::{TargetProxy, TargetTls},
 };
@@ -13,7 +14,11 @@ use serde_json::{Value, json};
 
 use self::api_server::{ApiServer, LONG};
 use super::{watch::TURN, *};
-use crate::{WATCH_SILENCE, reach};
+use crate::{
+    WATCH_SILENCE,
+    reach::{self, ClientOptions},
+    response::ResponseBudgets,
+};
 
 const H2: &[&str] = &["h2", "http/1.1"];
 const HTTP1: &[&str] = &["http/1.1"];
@@ -52,7 +57,14 @@ impl Watched {
 
     /// Tells the watches that the cluster is available.
     fn connect(&self) {
-        let client = reach::client(&self.target, &self.requests, WATCH_SILENCE).unwrap().shared;
+        let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+        let options = ClientOptions {
+            requests: self.requests.clone(),
+            watch_silence: WATCH_SILENCE,
+            addresses: Arc::new(addresses),
+            budgets: ResponseBudgets::default(),
+        };
+        let client = reach::client(&self.target, &options).unwrap().shared;
         // As after a reconnect: an equal target, but not the same.
         let is_managed = Arc::new(|release: &ReleaseId| release.name == "managed");
         self.health.start(Arc::new(Target::clone(&self.target)), client, SELECTOR, is_managed);

@@ -27,6 +27,8 @@ use super::{
 /// Number of objects in one response of a list. Definitions of custom resources are large.
 const PAGE: u32 = 500;
 const PAGE_OF_DEFINITIONS: u32 = 10;
+/// Maximum number of responses of a list.
+const MAX_PAGES: usize = 1000;
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued.
@@ -107,9 +109,8 @@ impl KindWatch {
         let mut open = pin!(async {
             let version = match version {
                 Some(version) => version,
-                None => self.list().await?,
+                None => self.list_with(permit).await?,
             };
-            drop(permit);
             // Releases may have begun to use or to compare the kind, or got other health checks, since the list has begun.
             if self.watches.states().is_outdated(&self.kind) {
                 return Ok(None);
@@ -121,6 +122,17 @@ impl KindWatch {
         }
         drop(turn);
         open.await
+    }
+
+    /// Lists the objects. A list that takes long no longer keeps other clusters waiting.
+    async fn list_with<P>(&self, permit: P) -> Result<String, WatchError> {
+        let mut list = pin!(self.list());
+        let listed = tokio::time::timeout(TURN, &mut list).await;
+        drop(permit);
+        match listed {
+            Ok(version) => version,
+            Err(_) => list.await,
+        }
     }
 
     /// Lists all objects of the releases in question. Returns the version of the list.
@@ -139,7 +151,7 @@ impl KindWatch {
         let page_size = if is_definition { PAGE_OF_DEFINITIONS } else { PAGE };
         let mut params = ListParams::default().labels(&cluster.source.selector).limit(page_size);
         let mut listed = self.watches.states().begin_list(kind);
-        loop {
+        for _ in 0..MAX_PAGES {
             let resource = ResourceRequest::new(path.all());
             let request =
                 if kind.has_status() { resource.list(&params) } else { resource.list_metadata(&params) };
@@ -152,6 +164,7 @@ impl KindWatch {
             }
             params.continue_token = Some(page.metadata.token);
         }
+        Err(WatchError::Unreadable)
     }
 
     /// Reads the objects of a page. One that cannot be read counts as not listed: nothing is concluded from it.
