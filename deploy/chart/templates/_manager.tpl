@@ -40,6 +40,13 @@
 {{- if not .Values.health.enabled }}
 - --health=false
 {{- end }}
+{{- if (.Values.security).strict }}
+- --refuse-private-addresses
+- --refuse-unverified-tls
+{{- end }}
+{{- range (.Values.security).allowAddresses }}
+- --allow-address={{ . }}
+{{- end }}
 {{- range .Values.sources.allowAddresses }}
 - --allow-source-address={{ . }}
 {{- end }}

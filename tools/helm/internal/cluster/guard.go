@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxResponse is the maximum size of a response in bytes. The records of a release with a long history fit.
-	maxResponse = 128 << 20
+	maxResponse = 64 << 20
 	// maxEvent is the maximum size of an event of a watch. API servers refuse larger objects.
 	maxEvent = 16 << 20
 	// maxError is the maximum size of an error.

@@ -93,6 +93,24 @@ func TestResponsesAreLimited(t *testing.T) {
 	_ = response.Body.Close()
 }
 
+func TestDiscoveryIsLimited(t *testing.T) {
+	mebibyte := bytes.Repeat([]byte("x"), 1<<20)
+	client, server := guarded(t, func(response http.ResponseWriter, _ *http.Request) { _, _ = response.Write(mebibyte) })
+	client.Transport = &discoveryLimit{base: client.Transport}
+	var err error
+	for range maxDiscovery>>20 + 1 {
+		response, sent := client.Get(server + "/apis")
+		if sent != nil {
+			t.Fatal(sent)
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "16 MiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOnlyAStatusOfAnErrorIsPassedOn(t *testing.T) {
 	status := `{"kind":"Status","status":"Failure","message":"no such pod","reason":"NotFound","code":404}`
 	for body, kept := range map[string]bool{

@@ -173,6 +173,7 @@ func withStrictValidation(request *http.Request) *http.Request {
 	return request
 }
 
+// IsStream returns whether the response has no end that is known, and consists of lines: a watch or a followed log.
 func IsStream(request *http.Request) bool {
 	query := request.URL.Query()
 	return query.Get("watch") == "true" || query.Get("watch") == "1" ||
