@@ -83,10 +83,12 @@ mod tests {
             "--refuse-source-address=192.0.2.0/24",
         ];
         let hub = "hub:1".to_owned();
-        let AddressPolicies { sources, clusters } =
-            Command::parse_from(arguments).flags.policies(Some(&hub));
+        let AddressPolicies { sources, clusters } = Command::parse_from(arguments).flags.policies(Some(&hub));
         let ranges = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
-        assert_eq!((&sources.allowed, &sources.refused), (&ranges(&["10.0.0.1", "10.0.0.2"]), &ranges(&["192.0.2.0/24"])));
+        assert_eq!(
+            (&sources.allowed, &sources.refused),
+            (&ranges(&["10.0.0.1", "10.0.0.2"]), &ranges(&["192.0.2.0/24"]))
+        );
         assert_eq!((&clusters.allowed, clusters.refused.len()), (&ranges(&["10.0.0.1"]), 0));
         assert!(sources.refuse_private && clusters.refuse_private && !clusters.refuse_unverified);
         assert!(sources.trusted.is_empty() && clusters.trusts("hub", 1));

@@ -27,7 +27,10 @@ impl SourceArgs {
         let Self { allow_address, allow_source_address } = self;
         let directory = user_dirs::cache_folder("sources")?;
         let store = Store::open(&directory).with_context(|| format!("opening {}", directory.display()))?;
-        let addresses = AddressPolicy { allowed: [allow_address, allow_source_address].concat(), ..AddressPolicy::default() };
+        let addresses = AddressPolicy {
+            allowed: [allow_address, allow_source_address].concat(),
+            ..AddressPolicy::default()
+        };
         let options = SourceOptions { addresses, ..SourceOptions::default() };
         Ok(Packages::new(store, options))
     }

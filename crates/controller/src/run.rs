@@ -212,8 +212,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let (tools, template_service) = supervise(tools, templates, &store, configured);
     let records = records_of(&tools);
-    let (connections, changes) =
-        Connections::new(client.clone(), records, watch_silence, proxies, addresses);
+    let (connections, changes) = Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =

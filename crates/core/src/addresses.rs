@@ -182,9 +182,8 @@ impl AddressPolicy {
         if lower == "localhost" || lower.ends_with(".localhost") {
             return self.check(host, IpAddr::V4(Ipv4Addr::LOCALHOST), certificate);
         }
-        self.unverified(certificate).map_or(Ok(()), |kind| {
-            Err(RefusedAddress { host: host.to_owned(), address: None, kind })
-        })
+        self.unverified(certificate)
+            .map_or(Ok(()), |kind| Err(RefusedAddress { host: host.to_owned(), address: None, kind }))
     }
 
     /// Returns whether a service belongs to this installation.

@@ -75,7 +75,10 @@ impl HostileServer {
     /// Returns a kubeconfig for the server.
     pub fn kubeconfig(&self) -> String {
         let authority = BASE64_STANDARD.encode(&self.authority);
-        kubeconfig(&format!("server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}", self.port))
+        kubeconfig(&format!(
+            "server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}",
+            self.port
+        ))
     }
 }
 
@@ -124,7 +127,8 @@ async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
     }
     let head = String::from_utf8(head).ok()?;
     let path = head.split_ascii_whitespace().nth(1)?.to_owned();
-    let is_driver = head.lines().any(|line| line.to_ascii_lowercase().starts_with("user-agent: chandler-helm"));
+    let is_driver =
+        head.lines().any(|line| line.to_ascii_lowercase().starts_with("user-agent: chandler-helm"));
     Some(Head { path, is_driver })
 }
 
@@ -195,7 +199,8 @@ impl InternalServer {
             while let Ok((mut stream, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::Relaxed);
                 let length = INTERNAL_SECRET.len();
-                let answer = format!("HTTP/1.1 500 Error\r\ncontent-length: {length}\r\n\r\n{INTERNAL_SECRET}");
+                let answer =
+                    format!("HTTP/1.1 500 Error\r\ncontent-length: {length}\r\n\r\n{INTERNAL_SECRET}");
                 // The client may have closed the connection.
                 let _ = stream.write_all(answer.as_bytes()).await;
             }

@@ -38,8 +38,10 @@ impl Tenant {
 
     async fn write_secret(&self, name: &str, key: &str, value: &str) {
         let metadata = json!({"name": name, "namespace": self.namespace});
-        self.apply(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {key: value}}))
-            .await;
+        self.apply(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {key: value}}),
+        )
+        .await;
     }
 
     /// Creates a Cluster whose control plane is initialized.

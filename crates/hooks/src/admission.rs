@@ -23,7 +23,8 @@ pub fn replaced(open: &[OpenConnection], client: IpAddr) -> Option<u64> {
     for connection in open {
         *counts.entry(connection.client).or_default() += 1;
     }
-    let oldest_of = |client: IpAddr| open.iter().find(|connection| connection.client == client).map(|one| one.id);
+    let oldest_of =
+        |client: IpAddr| open.iter().find(|connection| connection.client == client).map(|one| one.id);
     if counts.get(&client).is_some_and(|own| *own >= MAX_PER_CLIENT) {
         return oldest_of(client);
     }
@@ -44,7 +45,8 @@ mod tests {
 
     /// Lists connections of clients, as (client, number of connections), in this order.
     fn open(clients: &[(usize, usize)]) -> Vec<OpenConnection> {
-        let clients = clients.iter().flat_map(|(client, count)| std::iter::repeat_n(address(*client), *count));
+        let clients =
+            clients.iter().flat_map(|(client, count)| std::iter::repeat_n(address(*client), *count));
         (0..).zip(clients).map(|(id, client)| OpenConnection { id, client }).collect()
     }
 

@@ -40,8 +40,7 @@ pub struct CheckedConnector {
 impl CheckedConnector {
     pub fn new(policy: Arc<AddressPolicy>, certificate: ServerCertificate) -> Self {
         let resolver = CheckedResolver { policy: policy.clone(), certificate };
-        let (mut checked, mut unchecked) =
-            (HttpConnector::new_with_resolver(resolver), HttpConnector::new());
+        let (mut checked, mut unchecked) = (HttpConnector::new_with_resolver(resolver), HttpConnector::new());
         checked.enforce_http(false);
         unchecked.enforce_http(false);
         Self { policy, certificate, checked, unchecked }

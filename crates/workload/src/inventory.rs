@@ -171,7 +171,8 @@ impl InventoryWatch {
 
     fn recorded(&self, record: &Record) -> Option<StoredRevision> {
         let revision = self.records.revision(&record.namespace()?, record.labels())?;
-        let is_valid = [&revision.release.namespace, &revision.release.name].iter().all(|name| name.len() <= MAX_NAME);
+        let is_valid =
+            [&revision.release.namespace, &revision.release.name].iter().all(|name| name.len() <= MAX_NAME);
         is_valid.then_some(revision)
     }
 
@@ -255,7 +256,9 @@ impl InventoryWatch {
 fn too_many() -> Failure {
     Failure::new(
         Category::Rejected,
-        format!("the workload cluster has more than {MAX_RECORDS} records of releases; Chandler does not use it"),
+        format!(
+            "the workload cluster has more than {MAX_RECORDS} records of releases; Chandler does not use it"
+        ),
     )
 }
 

@@ -141,11 +141,7 @@ where
 }
 
 /// A client that connects to the API server with `connector`.
-fn client_over<C>(
-    connector: C,
-    target: &Target,
-    options: &ClientOptions,
-) -> Result<TargetClient, Failure>
+fn client_over<C>(connector: C, target: &Target, options: &ClientOptions) -> Result<TargetClient, Failure>
 where
     C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,

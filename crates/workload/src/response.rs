@@ -35,7 +35,9 @@ const MAX_MESSAGE: usize = 1024;
 /// A response is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableResponse {
-    #[error("it redirects to another address (HTTP {0}), which an API server never does; check the kubeconfig's server")]
+    #[error(
+        "it redirects to another address (HTTP {0}), which an API server never does; check the kubeconfig's server"
+    )]
     Redirect(u16),
     #[error("a response has more than {} MiB; Chandler does not read the rest", .0 >> 20)]
     TooLarge(usize),
@@ -104,7 +106,10 @@ where
 }
 
 /// Replaces the body of an error: what is not a status of Kubernetes may come from another server, and must not reach the status of an object.
-async fn error_response<A>(status: StatusCode, body: LimitedBody<A>) -> Response<Either<LimitedBody<A>, Full<Bytes>>>
+async fn error_response<A>(
+    status: StatusCode,
+    body: LimitedBody<A>,
+) -> Response<Either<LimitedBody<A>, Full<Bytes>>>
 where
     A: Body<Data = Bytes> + Unpin,
     A::Error: Into<BoxError>,

@@ -98,7 +98,10 @@ fn error_messages_contain_the_flag_that_allows_the_address() {
     let strict = AddressPolicy { refuse_unverified: true, ..AddressPolicy::default() };
     let public = "93.184.216.34".parse().unwrap();
     let error = strict.check("example.com", public, UNVERIFIED).unwrap_err().to_string();
-    assert!(error.contains("certificate authority") && error.ends_with("--allow-address 93.184.216.34"), "{error}");
+    assert!(
+        error.contains("certificate authority") && error.ends_with("--allow-address 93.184.216.34"),
+        "{error}"
+    );
     let error = strict.check_proxied_host("example.com", UNVERIFIED).unwrap_err().to_string();
     assert!(error.ends_with("give Chandler the certificate authority instead"), "{error}");
 }

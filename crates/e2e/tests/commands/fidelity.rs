@@ -36,7 +36,8 @@ struct Comparison {
 impl Comparison {
     async fn new() -> Self {
         // The cluster listens on the loopback address.
-        let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+        let addresses =
+            AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
         let driver = SupervisorConfig {
             environment: vec![addresses.environment()],
             ..SupervisorConfig::new(programs::package_tool())

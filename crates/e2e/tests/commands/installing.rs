@@ -297,8 +297,10 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
 
 #[tokio::test]
 async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
-    let manifest = render(None, &["--set", "tunnel.enabled=true,tunnel.hubAddresses={hub.example:443}"]).await.unwrap();
-    let policies: Vec<Value> = objects(&manifest).into_values().filter(|one| one["kind"] == "NetworkPolicy").collect();
+    let manifest =
+        render(None, &["--set", "tunnel.enabled=true,tunnel.hubAddresses={hub.example:443}"]).await.unwrap();
+    let policies: Vec<Value> =
+        objects(&manifest).into_values().filter(|one| one["kind"] == "NetworkPolicy").collect();
     assert_eq!(policies.len(), 2);
     for policy in &policies {
         let [rest, dns] = policy["spec"]["egress"].as_array().unwrap().as_slice() else { panic!("{policy}") };
@@ -310,8 +312,13 @@ async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
         }
     }
     let manager = policies.iter().find(|policy| policy["metadata"]["name"] == "chandler-manager").unwrap();
-    let hooks = manager["spec"]["ingress"].as_array().unwrap().iter().find(|rule| rule["ports"][0]["port"] == "hooks");
-    let capi = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "capi-system"}}}]);
+    let hooks = manager["spec"]["ingress"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|rule| rule["ports"][0]["port"] == "hooks");
+    let capi =
+        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "capi-system"}}}]);
     assert_eq!(hooks.unwrap()["from"], capi);
 }
 

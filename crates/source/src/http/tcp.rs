@@ -20,13 +20,9 @@ impl HttpClient {
         let deadline = Instant::now() + self.limits.connect_timeout;
         // The protocol verifies the server by itself.
         let addresses = resolve(&self.policy, host, port, ServerCertificate::Verified).await;
-        let addresses = addresses.map_err(|error| {
-            match error.downcast_ref::<RefusedAddress>() {
-                Some(refused) => {
-                    SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() }
-                }
-                None => failed(error.to_string()),
-            }
+        let addresses = addresses.map_err(|error| match error.downcast_ref::<RefusedAddress>() {
+            Some(refused) => SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() },
+            None => failed(error.to_string()),
         })?;
         let stream = connect_first(&addresses, deadline).await;
         let stream = stream.map_err(|error| failed(error.to_string()))?;

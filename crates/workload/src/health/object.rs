@@ -108,7 +108,8 @@ impl Metadata {
         let annotation = |key| self.annotations.as_ref()?.get(key);
         let release = annotation(RELEASE_NAMESPACE).zip(annotation(RELEASE_NAME));
         let release_names = release.into_iter().flat_map(|(namespace, name)| [namespace, name]);
-        let names = self.namespace.iter().chain([&self.name]).chain(&self.resource_version).chain(release_names);
+        let names =
+            self.namespace.iter().chain([&self.name]).chain(&self.resource_version).chain(release_names);
         if names.map(String::len).max() > Some(MAX_NAME) {
             return Err(WatchError::Unreadable);
         }

@@ -57,7 +57,8 @@ impl Watched {
 
     /// Tells the watches that the cluster is available.
     fn connect(&self) {
-        let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+        let addresses =
+            AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
         let options = ClientOptions {
             requests: self.requests.clone(),
             watch_silence: WATCH_SILENCE,

@@ -351,7 +351,8 @@ fn a_token_that_no_header_can_contain_is_refused() {
 
 /// Reads a file of the server with the default policy.
 async fn read_strictly(target: &Target, addresses: &AddressPolicy) -> Failure {
-    let options = ClientOptions { addresses: Arc::new(addresses.clone()), ..options(&RequestCounter::default()) };
+    let options =
+        ClientOptions { addresses: Arc::new(addresses.clone()), ..options(&RequestCounter::default()) };
     let TargetClient { client, mut probe, .. } = client(target, &options).unwrap();
     let failure = probe.answer().await.unwrap_err();
     let request = Request::get("/index.yaml").body(Vec::new()).unwrap();

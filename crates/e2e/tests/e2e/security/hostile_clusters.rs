@@ -25,11 +25,7 @@ fn peak_memory(process: u32) -> u64 {
 
 /// Starts the attacks as clusters of a tenant. Each entry: the name of the cluster, how it attacks, the condition of its
 /// release, and a part of the message.
-async fn attack(
-    tenant: &Tenant,
-    name: &str,
-    attacks: &[(&str, Attack, &str, &str)],
-) -> Vec<HostileServer> {
+async fn attack(tenant: &Tenant, name: &str, attacks: &[(&str, Attack, &str, &str)]) -> Vec<HostileServer> {
     let dir = testing::fresh_dir(name).await.unwrap();
     let mut servers = Vec::new();
     for (cluster, attack, ..) in attacks {

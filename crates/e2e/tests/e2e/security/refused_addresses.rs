@@ -21,11 +21,9 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     let mallory = Tenant::new(&test, "mallory").await;
     let internal = InternalServer::start(REFUSED).await;
     let port = internal.address().port();
-    let number = u32::from(REFUSED);
     let proxy = format!("server: 'https://api.example:6443', proxy-url: 'http://{REFUSED}:{port}'");
     let clusters = [
         ("loopback", format!("server: 'https://{REFUSED}:{port}'"), "a loopback address"),
-        ("number", format!("server: 'https://{number}:{port}'"), "a loopback address"),
         ("mapped", format!("server: 'https://[::ffff:{REFUSED}]:{port}'"), "a loopback address"),
         ("metadata", "server: 'https://169.254.169.254'".to_owned(), "a link-local address"),
         ("link-local", "server: 'https://[fe80::1]'".to_owned(), "a link-local address"),
@@ -63,7 +61,11 @@ async fn private_networks_and_unverified_servers_are_refused_if_the_installation
         ("shared", "server: 'https://100.64.0.1'", "100.64.0.1, a private address"),
         ("unique-local", "server: 'https://[fd12::1]:6443'", "fd12::1, a private address"),
         // From a range for documentation, so that nothing answers.
-        ("unverified", "server: 'https://192.0.2.1', insecure-skip-tls-verify: true", "would not be verified"),
+        (
+            "unverified",
+            "server: 'https://192.0.2.1', insecure-skip-tls-verify: true",
+            "would not be verified",
+        ),
     ];
     for (name, cluster, _) in &clusters {
         mallory.create_cluster(name, &kubeconfig(cluster)).await;
