@@ -192,7 +192,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         Poll::Ready(frame.map(|frame| {
-            let frame = frame.map_err(Into::into)?;
+            let frame = frame.map_err(Into::<BoxError>::into)?;
             if let Some(data) = frame.data_ref() {
                 self.count(data)?;
             }
