@@ -8,7 +8,10 @@ use std::{
     vec::IntoIter,
 };
 
-use chandler_core::addresses::{AddressPolicy, RefusedAddress, ServerCertificate};
+use chandler_core::{
+    addresses::{AddressPolicy, RefusedAddress, ServerCertificate},
+    failure::root_cause,
+};
 use futures::{FutureExt as _, future::BoxFuture};
 use http::Uri;
 use hyper_util::{
@@ -21,9 +24,10 @@ use tower::{BoxError, Service};
 /// A connection was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    #[error("the address is not allowed")]
+    #[error("{0}")]
     Refused(#[source] RefusedAddress),
-    #[error("no connection")]
+    // Not all proxies' errors have sources.
+    #[error("{}", root_cause(&**.0))]
     Connect(#[source] BoxError),
 }
 
