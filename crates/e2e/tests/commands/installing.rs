@@ -267,7 +267,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "imagePullPolicy: Always",
         "team: platform",
         "owner: platform",
-        "kubernetes.io/metadata.name: capi-system",
+        "kubernetes.io/metadata.name: cluster-api",
         "kubernetes.io/metadata.name: monitoring",
         "kubernetes.io/metadata.name: ingress",
         "- 192.0.2.128/25",
