@@ -18,7 +18,9 @@ impl Failure {
 }
 
 /// Returns the first error of type `T` among an error and its sources.
-pub fn cause<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> Option<&T> {
+pub fn cause<'a, T: std::error::Error + 'static>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a T> {
     let mut current = Some(error);
     while let Some(error) = current {
         if let Some(found) = error.downcast_ref() {
