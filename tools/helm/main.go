@@ -27,6 +27,7 @@ import (
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/build"
 	"chandler.dev/tools/helm/internal/kustomize"
 	"chandler.dev/tools/helm/internal/logging"
@@ -82,6 +83,10 @@ func run() error {
 func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error {
 	kube.ManagedFieldsManager = release.FieldManager
 	operations := operation.NewSet()
+	policy, err := address.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	tracing, err := telemetry.StartTracing(context.Background(), version)
 	if err != nil {
 		log.Warn("tracing is disabled", "error", err.Error())
@@ -90,7 +95,7 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 	options := append(tracing.ServerOptions(), server.Recovery(log)...)
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	if err := register(grpcServer, service, server.New(version, operations, tracing, log), log); err != nil {
+	if err := register(grpcServer, service, server.New(version, operations, policy, tracing, log), log); err != nil {
 		return err
 	}
 	if service == serviceTemplate {

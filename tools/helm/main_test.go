@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/server"
 )
@@ -29,7 +30,7 @@ func TestRegister(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			grpcServer := grpc.NewServer()
 			log := slog.New(slog.DiscardHandler)
-			tool := server.New("test", operation.NewSet(), nil, log)
+			tool := server.New("test", operation.NewSet(), address.Policy{}, nil, log)
 			if err := register(grpcServer, c.service, tool, log); (err != nil) != c.fails {
 				t.Fatalf("got %v", err)
 			}

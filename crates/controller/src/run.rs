@@ -12,6 +12,7 @@ use chandler_api::{
     tunnel::ClusterTunnel,
 };
 use chandler_core::{
+    addresses::AddressPolicy,
     failure::{Category, Failure},
     schedule::Limits,
     tunnel::ProxyPolicy,
@@ -113,6 +114,8 @@ pub struct Options {
     pub tunnel: Option<TunnelOptions>,
     /// The proxies that kubeconfigs may name.
     pub proxies: ProxyPolicy,
+    /// The addresses that API servers of workload clusters, and their proxies, may have.
+    pub addresses: AddressPolicy,
     /// Whether a Secret with a login that another namespace uses must name the hosts that the login may be sent to.
     pub require_login_hosts: bool,
 }
@@ -166,6 +169,11 @@ pub fn supervise(
     (Tools::new(tools, &store.join("tools")), TemplateService::new(templates))
 }
 
+/// Returns the environment of a package tool that connects to allowed addresses only.
+pub fn with_policy(environment: &[(String, String)], addresses: &AddressPolicy) -> Vec<(String, String)> {
+    environment.iter().cloned().chain([addresses.environment()]).collect()
+}
+
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
     let Options {
@@ -198,6 +206,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
         tunnel,
         proxies,
+        addresses,
         require_login_hosts,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
@@ -205,12 +214,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     // A cached index must not be older than the poll interval.
     sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {
-        environment: tool_environment.clone(),
+        environment: with_policy(&tool_environment, &addresses),
         log_level: tool_log_level.clone(),
         ..config
     };
     let (tools, template_service) = supervise(tools, templates, &store, configured);
-    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence, proxies);
+    let records = records_of(&tools);
+    let (connections, changes) = Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =
@@ -248,12 +258,9 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     };
     let (ready, standby) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let sources = shared.metric_sources(connections, catalogs, tunnels, requests);
-    let served =
-        Served { metrics: shared.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() };
-    let address = server::serve(address, served).await?;
+    let address = server::serve(address, shared.served(sources, &ready, &standby)).await?;
     tracing::info!(%address, "serving /metrics, /healthz and /readyz");
-    let packages = shared.packages.clone();
-    let _collecting = AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }));
+    let _collecting = shared.collecting_garbage();
     let _demanding = demand_signatures(&shared, verify_policy).await;
     let (tools, templates) = (shared.tools.clone(), shared.template_service.clone());
     let (metrics, stopped) = (shared.metrics.clone(), shared.stopped(stop.clone(), drain_timeout));
@@ -282,6 +289,17 @@ impl Shared {
             drain_on_stop(&stop, &operations, drain_timeout).await;
             unregister.await;
         }
+    }
+
+    /// Removes packages that are no longer used, until the handle is dropped.
+    fn collecting_garbage(&self) -> AbortOnDropHandle<()> {
+        let packages = self.packages.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { packages.collect_garbage().await }))
+    }
+
+    /// Returns what the endpoints serve.
+    fn served(&self, sources: Sources, ready: &Arc<AtomicBool>, standby: &Arc<AtomicBool>) -> Served {
+        Served { metrics: self.metrics.clone(), sources, ready: ready.clone(), standby: standby.clone() }
     }
 
     /// Returns what the metrics are read from.

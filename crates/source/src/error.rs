@@ -1,8 +1,11 @@
 use std::time::Duration;
 
-use chandler_core::failure::{Category, Failure};
+use chandler_core::{
+    addresses::RefusedAddress,
+    failure::{Category, Failure},
+};
 
-use crate::{PolicyUnavailable, VerificationError, addresses::RefusedAddress};
+use crate::{PolicyUnavailable, VerificationError};
 
 /// A package, or a revision of a repository, is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]
