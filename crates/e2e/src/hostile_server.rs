@@ -37,7 +37,7 @@ pub enum Attack {
     RedirectDriver(SocketAddr),
 }
 
-/// An API server that attacks whoever connects to it. It ends when this is dropped.
+/// An API server that attacks its clients. It ends when this is dropped.
 pub struct HostileServer {
     port: u16,
     authority: String,

@@ -73,6 +73,7 @@ mod tests {
         let rows = [
             (broken, Next::Continue, Next::Continue),
             (too_large, Next::List, Next::List),
+            (WatchError::TooLarge(1), Next::List, Next::List),
             (api(503), Next::Continue, Next::Continue),
             (api(429), Next::Continue, Next::Continue),
             (api(401), Next::Continue, Next::Continue),

@@ -67,7 +67,7 @@ async fn responses_without_an_end_are_not_read_and_harm_no_other_tenant() {
 async fn redirects_are_not_followed_and_nothing_of_other_servers_is_reported() {
     let test = SelfHosted::new("redirects").await;
     let mallory = Tenant::new(&test, "mallory").await;
-    // The manager may connect to this address, but not because an API server says so.
+    // The manager may connect to this address, but not because an API server redirects it there.
     let internal = InternalServer::start(Ipv4Addr::LOCALHOST).await;
     let attacks = [
         (
