@@ -24,6 +24,8 @@ string_enum! {
         /// A required signature is missing or invalid.
         VerificationFailed = "VerificationFailed",
         ToolUnavailable = "ToolUnavailable",
+        /// The process of the package tool has ended while it worked on this release and on nothing else.
+        ToolCrashed = "ToolCrashed",
         Internal = "Internal",
     }
 }

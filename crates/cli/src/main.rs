@@ -32,6 +32,7 @@ mod rollout;
 mod source;
 mod support_bundle;
 mod suspend;
+mod tool_flags;
 mod traces;
 mod tunnel;
 mod tunnel_flags;

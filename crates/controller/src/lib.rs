@@ -52,6 +52,6 @@ pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{Found, ParameterSources};
 pub use planner::{PlanTarget, Planner, PlannerObjects, PlannerOptions};
-pub use run::{Options, run};
+pub use run::{Options, ToolOptions, run};
 pub use sources::{ReceiverOptions, ReceiverService, Sources, fetch_source};
 pub use tunnel::TunnelOptions;

@@ -4,7 +4,7 @@ mod drain;
 mod memory;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -228,19 +228,20 @@ impl<O: OperationOutcome> Operations<O> {
         }
     }
 
-    /// Sets whether operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
-    pub fn set_low_on_memory(&self, low: bool) {
-        if !self.lock().schedule.set_low_on_memory(low) {
+    /// Sets the namespaces whose operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
+    pub fn set_low_on_memory(&self, namespaces: BTreeSet<String>) {
+        if !self.lock().schedule.set_low_on_memory(namespaces.clone()) {
             return;
         }
-        if low {
+        if namespaces.is_empty() {
+            tracing::info!("memory is no longer low: operations with `wait` start again");
+        } else {
             tracing::warn!(
+                ?namespaces,
                 "memory is low: operations with `wait` start only on clusters on which others wait"
             );
-        } else {
-            tracing::info!("memory is no longer low: operations with `wait` start again");
-            self.start_due();
         }
+        self.start_due();
     }
 
     /// Forgets what is known about a cluster that is gone.
@@ -507,7 +508,7 @@ mod tests {
     #[tokio::test]
     async fn an_operation_that_is_going_to_wait_starts_when_memory_is_no_longer_low() {
         let operations = operations();
-        operations.set_low_on_memory(true);
+        operations.set_low_on_memory([blue().namespace].into());
         let (notified, mut notifications) = mpsc::unbounded_channel();
         for (id, waits) in [("waits", true), ("does not", false)] {
             let notified = notified.clone();
@@ -517,7 +518,7 @@ mod tests {
         }
         assert_eq!(notifications.recv().await, Some("does not"));
         assert_eq!(operations.running(&"waits".to_owned()).unwrap().phase, OperationPhase::Queued);
-        operations.set_low_on_memory(false);
+        operations.set_low_on_memory(BTreeSet::new());
         assert_eq!(notifications.recv().await, Some("waits"));
     }
 

@@ -37,5 +37,6 @@ pub mod schedule;
 pub mod source;
 pub mod sync;
 pub mod target;
+pub mod tool_limits;
 pub mod tunnel;
 pub mod version;

@@ -8,7 +8,7 @@
 //! turn, so that the tool does not connect again for every operation.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     hash::Hash,
 };
 
@@ -62,8 +62,8 @@ pub struct Schedule<Id> {
     waiting: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
-    /// Whether operations that wait occupy as much memory as they may.
-    low_on_memory: bool,
+    /// The namespaces whose operations that wait occupy as much memory as they may.
+    low_on_memory: BTreeSet<String>,
 }
 
 impl<Id: Clone + Eq + Hash> Schedule<Id> {
@@ -75,14 +75,16 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             active: HashMap::new(),
             waiting: HashMap::new(),
             answering: HashSet::new(),
-            low_on_memory: false,
+            low_on_memory: BTreeSet::new(),
         }
     }
 
-    /// Sets whether operations that wait occupy as much memory as they may. Then no operation that is going to wait is started
-    /// on another cluster. Returns whether that is new.
-    pub fn set_low_on_memory(&mut self, low: bool) -> bool {
-        std::mem::replace(&mut self.low_on_memory, low) != low
+    /// Sets the namespaces whose operations that wait occupy as much memory as they may. There, no operation that is going to
+    /// wait is started on another cluster. Returns whether they have changed.
+    pub fn set_low_on_memory(&mut self, namespaces: BTreeSet<String>) -> bool {
+        let is_new = self.low_on_memory != namespaces;
+        self.low_on_memory = namespaces;
+        is_new
     }
 
     /// Queues an operation. `waits` tells whether it is going to wait for objects.
@@ -134,7 +136,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         if self.active.values().filter(|active| *active == cluster).count() >= slots {
             return None;
         }
-        let has_room = !self.low_on_memory && waiting.len() < self.limits.waiting_clusters;
+        let has_room =
+            !self.low_on_memory.contains(&cluster.namespace) && waiting.len() < self.limits.waiting_clusters;
         let may_wait = has_room || waiting.contains(cluster);
         self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
     }
@@ -314,13 +317,14 @@ mod tests {
         schedule.submit(1, cluster(BLUE), true);
         assert_eq!(schedule.start_next(), Some(1));
         schedule.wait(&1);
-        assert!(schedule.set_low_on_memory(true));
-        assert!(!schedule.set_low_on_memory(true));
+        assert!(schedule.set_low_on_memory(["fleet".to_owned()].into()));
+        assert!(!schedule.set_low_on_memory(["fleet".to_owned()].into()));
+        schedule.submit(5, ClusterKey::new("other", "red"), true);
         for (id, name, waits) in [(2, "green", true), (3, "green", false), (4, BLUE, true)] {
             schedule.submit(id, cluster(name), waits);
         }
-        assert_eq!(started(&mut schedule), [3, 4]);
-        assert!(schedule.set_low_on_memory(false));
+        assert_eq!(started(&mut schedule), [5, 3, 4], "another namespace has its own memory");
+        assert!(schedule.set_low_on_memory(BTreeSet::new()));
         assert_eq!(started(&mut schedule), [2]);
     }
 

@@ -8,8 +8,9 @@ mod trees;
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{File, Permissions},
     io::{BufReader, Seek as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
@@ -95,7 +96,11 @@ impl Store {
 
     /// Creates a writer for a new package.
     pub fn create(&self) -> Result<PackageWriter, SourceError> {
-        let file = NamedTempFile::new_in(&self.packages).map_err(failed)?;
+        // A package tool that runs as another user reads it.
+        let file = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(0o644))
+            .tempfile_in(&self.packages)
+            .map_err(failed)?;
         Ok(PackageWriter { store: self.clone(), file, hash: Sha256::new(), size: 0 })
     }
 

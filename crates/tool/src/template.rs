@@ -1,13 +1,16 @@
 //! The template service: evaluates value templates in a process of its own.
 
 use chandler_core::failure::{Category, Failure};
-use tonic::Status;
+use tonic::{Response, Status, transport::Channel};
 
 use crate::{
-    client::{MESSAGE_LIMIT, call_failed, local},
+    client::{MESSAGE_LIMIT, local},
     generated::template::{self, template_service_client::TemplateServiceClient},
-    supervisor::{Service, Supervisor},
+    supervisor::{CallFailure, Supervisor},
 };
+
+/// How often a call is made whose process ends because of another call.
+const ATTEMPTS: u32 = 4;
 
 /// Largest total size of the inputs of one call.
 const BATCH_BYTES: usize = 16 << 20;
@@ -47,10 +50,6 @@ impl TemplateService {
         template: &str,
         inputs: Vec<Input>,
     ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
-        let guard = self.supervisor.acquire().await?;
-        let mut client = TemplateServiceClient::new(guard.channel())
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
         let mut results = Vec::with_capacity(inputs.len());
         for batch in batches(inputs) {
             let asked = batch.len();
@@ -60,15 +59,48 @@ impl TemplateService {
                 timeout: None,
                 max_output_bytes: 0,
             };
-            let answer = client.render(local(request)).await.map_err(failed)?.into_inner();
-            if answer.outputs.len() != asked {
+            let answer = self.call(async |mut client| client.render(local(request.clone())).await).await;
+            let outputs = match answer {
+                Ok(answer) => answer.outputs,
+                // Those of other templates are evaluated by another process.
+                Err(crash) if crash.category == Category::ToolCrashed => {
+                    let failure = RenderFailure { message: crash.message };
+                    results.extend(std::iter::repeat_n(Err(failure), asked));
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            if outputs.len() != asked {
                 return Err(incomplete());
             }
-            for output in answer.outputs {
+            for output in outputs {
                 results.push(rendered(output)?);
             }
         }
         Ok(results)
+    }
+
+    /// Makes a call. If the process ends while several are running, they are made again, one at a time, so that only the one that
+    /// ends it fails.
+    pub(crate) async fn call<T>(
+        &self,
+        send: impl AsyncFn(TemplateServiceClient<Channel>) -> Result<Response<T>, Status>,
+    ) -> Result<T, Failure> {
+        let mut attempt = 1;
+        loop {
+            let guard = self.supervisor.acquire_as(attempt > 1).await?;
+            let client = TemplateServiceClient::new(guard.channel())
+                .max_decoding_message_size(MESSAGE_LIMIT)
+                .max_encoding_message_size(MESSAGE_LIMIT);
+            let failure = match send(client).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => guard.local_failure(&status).await,
+            };
+            if attempt == ATTEMPTS || !matches!(failure, CallFailure::Interrupted(_)) {
+                return Err(failure.into());
+            }
+            attempt += 1;
+        }
     }
 }
 
@@ -98,11 +130,6 @@ fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, F
         }
         None => Err(incomplete()),
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn failed(status: Status) -> Failure {
-    call_failed(Service::Templates, &status)
 }
 
 fn incomplete() -> Failure {

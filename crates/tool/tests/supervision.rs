@@ -113,7 +113,7 @@ async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
     }
     let old = [grown.pid(), current.pid()];
     drop((grown, current));
-    supervisor.kill().await;
+    supervisor.kill();
     let later = supervisor.acquire().await.unwrap();
     assert!(!old.contains(&later.pid()));
     observes(&later, FailureCategory::Cancelled).await;
@@ -151,7 +151,7 @@ async fn closing_does_not_wait_for_a_driver_that_starts() {
 #[tokio::test]
 async fn it_starts_on_demand_in_private_with_a_clean_environment() {
     let supervisor = Supervisor::new(config());
-    assert_eq!(supervisor.stats().await, (0, None), "nothing runs before it is needed");
+    assert_eq!(supervisor.stats(), (0, None), "nothing runs before it is needed");
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     assert_eq!(tool.description().await.unwrap().name, "helm");
     let pid = pid(&supervisor).await;
@@ -174,7 +174,7 @@ async fn a_killed_driver_is_started_again_at_the_next_call() {
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     assert_eq!(tool.description().await.unwrap().name, "helm");
     assert_ne!(pid(&supervisor).await, first);
-    assert_eq!(supervisor.stats().await.0, 2);
+    assert_eq!(supervisor.stats().0, 2);
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
     gone(first).await;
     let refused = PackageTool::new(ToolId(0), supervisor.clone()).description().await.unwrap_err();
     assert_eq!(refused.category, Category::ToolUnavailable, "{refused}");
-    assert_eq!(supervisor.stats().await.0, 1);
+    assert_eq!(supervisor.stats().0, 1);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
 }
 
 /// The categories, which catalogs, Extensions and Syncs use as reasons.
-const CATEGORIES: [&str; 19] = [
+const CATEGORIES: [&str; 20] = [
     "Cancelled",
     "Conflict",
     "Forbidden",
@@ -26,6 +26,7 @@ const CATEGORIES: [&str; 19] = [
     "Rejected",
     "SourceUnavailable",
     "Timeout",
+    "ToolCrashed",
     "ToolUnavailable",
     "Unauthorized",
     "Unreachable",
@@ -76,6 +77,7 @@ fn reasons_of_release_objects_are_stable() {
             "ReleaseCollision",
             "RetriesExhausted",
             "RolledBack",
+            "Stalled",
             "StatusUnreadable",
             "StillNeeded",
             "Suspended",
@@ -122,6 +124,7 @@ fn reasons_of_release_objects_are_stable() {
             "Removing",
             "RetriesExhausted",
             "RolledBack",
+            "Stalled",
             "StatusUnreadable",
             "StillNeeded",
             "Suspended",

@@ -82,6 +82,10 @@ pub enum Wait {
     Exhausted {
         failure: Failure,
     },
+    /// The process of the package tool has ended several times in a row because of the release.
+    Stalled {
+        failure: Failure,
+    },
     /// An earlier revision was restored.
     RolledBack {
         cause: RolledBackCause,
@@ -449,6 +453,12 @@ fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Optio
 }
 
 fn backed_off(observed: &Observed<'_>, step: Step, key: &str) -> Option<Plan> {
+    let stalled = observed.failure.filter(|past| {
+        past.is_stalled() && past.crashed == key && !past.is_overridden(observed.requested_retry())
+    });
+    if let Some(past) = stalled {
+        return Some(Plan::Wait(Wait::Stalled { failure: past.crash() }));
+    }
     let past = observed.failure.filter(|past| {
         past.key == key && past.retry_at > observed.now && !past.is_overridden(observed.requested_retry())
     })?;

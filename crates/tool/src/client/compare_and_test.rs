@@ -3,12 +3,11 @@
 use chandler_api::extensions::DriftIgnore;
 use chandler_core::{
     drift::{ComparisonOutcome, ObjectComparison},
-    failure::Failure,
     release::PackageTest,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{GRACE, OperationFailure, PackageTool, StepReport, broken, client, follow, traced, transport};
+use super::{GRACE, OperationFailure, PackageTool, StepReport, broken, checked, client, follow, traced};
 use crate::{
     convert,
     generated::tool::{self as proto, operation_result::Outcome},
@@ -24,11 +23,11 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Vec<ObjectComparison>, OperationFailure> {
-        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
+        let guard = self.acquire_until(cancel).await?;
         let (id, limit) = (order.operation_id.clone(), order.timeout.saturating_add(GRACE));
         let mut client = client(&guard);
-        let opened = client.compare(traced(compare_request(order))).await.map_err(transport)?;
-        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        let opened = checked(&guard, client.compare(traced(compare_request(order))).await).await?;
+        let result = follow(&guard, opened, &id, limit, cancel, on_step).await?;
         match result.outcome {
             Some(Outcome::Comparison(comparison)) => {
                 Ok(comparison.objects.into_iter().map(comparison_of).collect())
@@ -45,11 +44,11 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Vec<PackageTest>, OperationFailure> {
-        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
+        let guard = self.acquire_until(cancel).await?;
         let (id, limit) = (order.operation_id.clone(), order.timeout.saturating_add(GRACE));
         let mut client = client(&guard);
-        let opened = client.test(traced(test_request(order))).await.map_err(transport)?;
-        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        let opened = checked(&guard, client.test(traced(test_request(order))).await).await?;
+        let result = follow(&guard, opened, &id, limit, cancel, on_step).await?;
         match result.outcome {
             Some(Outcome::Tests(report)) => Ok(report.tests.into_iter().map(test_result).collect()),
             _ => Err(broken("Test").into()),

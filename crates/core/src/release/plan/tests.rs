@@ -15,7 +15,16 @@ const GENERATION: Option<i64> = Some(3);
 
 /// A failure of the step with this key at second 1005, which is retried at `retry_at`.
 fn past(key: String, failure: Failure, retry_at: i64) -> PastFailure {
-    PastFailure { attempted: key.clone(), key, failure, retry_at: at(retry_at), at: at(1_005), attempts: 1 }
+    PastFailure {
+        attempted: key.clone(),
+        crashed: key.clone(),
+        key,
+        failure,
+        retry_at: at(retry_at),
+        at: at(1_005),
+        attempts: 1,
+        crashes: 0,
+    }
 }
 
 fn upgrading(inputs: &InputDigest) -> InFlight<'_> {
