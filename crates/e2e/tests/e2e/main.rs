@@ -71,6 +71,7 @@ mod rollout_command;
 mod scale;
 mod second_tool;
 mod secrets;
+mod security;
 mod several_syncs;
 mod signatures;
 mod sources;
