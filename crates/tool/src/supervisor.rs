@@ -270,6 +270,11 @@ impl Supervisor {
         (self.0.controls.starts(), current.and_then(|process| process.stats()))
     }
 
+    /// Returns how often a process has ended unexpectedly.
+    pub fn crashes(&self) -> u64 {
+        self.0.controls.deaths()
+    }
+
     /// Returns whether a process that was replaced because of its memory still runs operations.
     pub fn is_draining(&self) -> bool {
         !self.0.controls.low_on_memory().is_empty()

@@ -64,6 +64,11 @@ impl Tools {
         (self.controls.starts(), stats.map(|stats| stats.resident_bytes).sum())
     }
 
+    /// Returns how often a process has ended unexpectedly.
+    pub fn crashes(&self) -> u64 {
+        self.controls.deaths()
+    }
+
     /// Returns the requests that the tools have made to clusters. Starts no process.
     pub async fn requests(&self) -> Vec<RequestCount> {
         let running = self.controls.running();

@@ -116,6 +116,7 @@ impl Metrics {
         starts += started;
         bytes += process.map_or(0, |process| process.resident_bytes);
         set(&self.tool_starts, starts);
+        set(&self.tool_crashes, sources.tools.crashes() + sources.templates.supervisor().crashes());
         self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 

@@ -24,6 +24,7 @@ pub struct Controls {
     /// Limits the number of processes. `None` means no limit.
     pub slots: Option<Slots>,
     starts: AtomicU64,
+    deaths: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +57,7 @@ impl Controls {
             end: CancellationToken::new(),
             exited: CancellationToken::new(),
             death: OnceLock::new(),
+            deaths: self.deaths.clone(),
             requests: Mutex::default(),
         });
         let mut state = lock(&self.state);
@@ -81,6 +83,11 @@ impl Controls {
     /// Returns how often a process was started.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often a process has ended unexpectedly.
+    pub fn deaths(&self) -> u64 {
+        self.deaths.load(Ordering::Relaxed)
     }
 
     /// Sends the limit of the Lease to all processes. Does not block.
@@ -176,6 +183,7 @@ pub struct Control {
     end: CancellationToken,
     exited: CancellationToken,
     death: OnceLock<Option<Death>>,
+    deaths: Arc<AtomicU64>,
     requests: Mutex<Vec<RequestCount>>,
 }
 
@@ -294,6 +302,7 @@ impl Control {
     pub fn set_death(&self, cause: Option<String>) {
         let calls = lock(&self.calls);
         let (in_flight, busy) = (calls.in_flight, calls.busy);
+        self.deaths.fetch_add(u64::from(cause.is_some()), Ordering::Relaxed);
         let _ = self.death.set(cause.map(|cause| Death { cause, in_flight, busy }));
     }
 
