@@ -6,6 +6,7 @@ use crate::{
     TemplateService,
     client::{MESSAGE_LIMIT, local},
     generated::template::{self, BuildFailure, BuildRequest, SourceFile, build_response::Outcome},
+    template::Client,
 };
 
 /// Largest total size of the files of a build. The rest of a message is for the paths.
@@ -39,7 +40,11 @@ impl TemplateService {
     pub async fn build(&self, input: BuildInput) -> Result<Vec<BuiltObject>, Failure> {
         check_size(&input)?;
         let request = request(input);
-        let answer = self.call(async |mut client| client.build(local(request.clone())).await).await?;
+        let send = |mut client: Client| {
+            let request = local(request.clone());
+            async move { client.build(request).await }
+        };
+        let answer = self.call(send).await?;
         match answer.outcome {
             Some(Outcome::Built(built)) => Ok(built.objects.into_iter().map(BuiltObject::from).collect()),
             Some(Outcome::Failure(failure)) => Err(build_failure(&failure)),

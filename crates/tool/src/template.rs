@@ -19,6 +19,8 @@ const BATCH_INPUTS: usize = MESSAGE_LIMIT / MAX_OUTPUT * 3 / 4;
 /// Largest output of one input, which is the default of the service.
 const MAX_OUTPUT: usize = 1 << 20;
 
+/// The client of the process.
+pub(crate) type Client = TemplateServiceClient<Channel>;
 /// The key of an input, and its data as JSON.
 type Input = (String, Vec<u8>);
 
@@ -59,7 +61,11 @@ impl TemplateService {
                 timeout: None,
                 max_output_bytes: 0,
             };
-            let answer = self.call(async |mut client| client.render(local(request.clone())).await).await;
+            let send = |mut client: Client| {
+                let request = local(request.clone());
+                async move { client.render(request).await }
+            };
+            let answer = self.call(send).await;
             let outputs = match answer {
                 Ok(answer) => answer.outputs,
                 // Those of other templates are evaluated by another process.
@@ -82,14 +88,14 @@ impl TemplateService {
 
     /// Makes a call. If the process ends while several are running, they are made again, one at a time, so that only the one that
     /// ends it fails.
-    pub(crate) async fn call<T>(
-        &self,
-        send: impl AsyncFn(TemplateServiceClient<Channel>) -> Result<Response<T>, Status>,
-    ) -> Result<T, Failure> {
+    pub(crate) async fn call<T, F>(&self, send: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let mut attempt = 1;
         loop {
             let guard = self.supervisor.acquire_as(attempt > 1).await?;
-            let client = TemplateServiceClient::new(guard.channel())
+            let client = Client::new(guard.channel())
                 .max_decoding_message_size(MESSAGE_LIMIT)
                 .max_encoding_message_size(MESSAGE_LIMIT);
             let failure = match send(client).await {

@@ -22,7 +22,7 @@ func TestTemplatesThatGrowAreRefused(t *testing.T) {
 		"concat":              doubled(`{{ $x := list 1 2 }}`, `{{ $x = concat $x $x }}`),
 		"join":                doubled(`{{ $x := "xx" }}`, `{{ $x = list $x $x | join "" }}`),
 		"a shared list":       doubled(`{{ $x := list "x" }}`, `{{ $x = list $x $x }}`) + `{{ $x }}`,
-		"a shared map":        doubled(`{{ $x := dict }}`, `{{ $y := dict }}{{ $_ := set $x "a" (list $y $y) }}{{ $x = $y }}`) + `{{ toJson $x }}`,
+		"a shared map":        doubled(`{{ $all := dict }}{{ $x := $all }}`, `{{ $y := dict }}{{ $_ := set $x "a" (list $y $y) }}{{ $x = $y }}`) + `{{ toJson $all }}`,
 		"a map in itself":     `{{ $x := dict }}{{ $_ := set $x "x" $x }}{{ $x }}`,
 		"a map in a text":     `{{ $x := dict }}{{ $_ := set $x "x" $x }}{{ toYaml $x }}`,
 		"indentation":         `{{ indent 2000000000 "x" }}`,
