@@ -9,6 +9,8 @@ const LEAST: u64 = 128 * MIB;
 const REPLACED_AT: u64 = 512 * MIB;
 /// One tenant cannot occupy all of so many processes.
 const FEWEST: u64 = 2;
+/// The template service, and the process that replaces it before it has ended.
+const TEMPLATE_PROCESSES: u64 = 2;
 
 /// The limits of the processes of package tools, and of the template service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,14 +24,14 @@ pub struct ToolLimits {
 }
 
 impl ToolLimits {
-    /// Divides `memory` between the manager, which gets a quarter, up to `processes` processes of package tools, and one of the
+    /// Divides `memory` between the manager, which gets a quarter, up to `processes` processes of package tools, and two of the
     /// template service. `None` means that the memory is not limited. If it is too little, there are fewer processes.
     pub fn new(memory: Option<u64>, processes: u64) -> Self {
         let processes = processes.max(FEWEST);
         let Some(memory) = memory else { return Self::with(processes, MOST) };
         let shared = memory - memory / 4;
-        let processes = (shared / LEAST).saturating_sub(1).clamp(FEWEST, processes);
-        Self::with(processes, (shared / (processes + 1)).min(MOST))
+        let processes = (shared / LEAST).saturating_sub(TEMPLATE_PROCESSES).clamp(FEWEST, processes);
+        Self::with(processes, (shared / (processes + TEMPLATE_PROCESSES)).min(MOST))
     }
 
     fn with(processes: u64, hard: u64) -> Self {
@@ -52,21 +54,21 @@ mod tests {
             // Memory in MiB, processes; processes and their limit in MiB.
             (None, 4, 4, 1024),
             (None, 0, 2, 1024),
-            (Some(4096), 4, 4, 614),
-            (Some(2048), 4, 4, 307),
-            (Some(2048), 16, 11, 128),
-            (Some(1024), 4, 4, 153),
-            (Some(512), 4, 2, 128),
+            (Some(4096), 4, 4, 512),
+            (Some(2048), 4, 4, 256),
+            (Some(2048), 16, 10, 128),
+            (Some(1024), 4, 4, 128),
+            (Some(768), 4, 2, 144),
+            (Some(512), 4, 2, 96),
             (Some(65_536), 4, 4, 1024),
-            (Some(256), 4, 2, 64),
         ];
         for (memory, wanted, processes, hard) in rows {
             let limits = ToolLimits::new(memory.map(|mib| mib * MIB), wanted);
             assert_eq!((limits.processes, limits.hard / MIB), (processes, hard), "{memory:?}");
             assert!(limits.soft < limits.hard);
-            let all = (limits.processes + 1) * limits.hard;
+            let all = (limits.processes + 2) * limits.hard;
             assert!(memory.is_none_or(|mib| all <= mib * MIB / 4 * 3), "{memory:?}: {all}");
-            assert_eq!(limits.are_tight(), memory == Some(256));
+            assert_eq!(limits.are_tight(), memory == Some(512));
         }
     }
 }

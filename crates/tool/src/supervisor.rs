@@ -352,8 +352,13 @@ impl Supervisor {
             control.end();
             return false;
         }
-        if bytes >= config.soft_memory_limit && !control.is_retired() {
-            self.replace(process).await;
+        // One that is replaced already occupies its memory until its calls have ended.
+        if !control.is_retired() {
+            let is_large = bytes >= config.soft_memory_limit;
+            control.set_low_on_memory(is_large);
+            if is_large {
+                self.replace(process).await;
+            }
         }
         true
     }
@@ -365,7 +370,6 @@ impl Supervisor {
         if self.0.closed.is_cancelled() {
             return;
         }
-        old.control().set_low_on_memory();
         let Ok(slot) = self.0.controls.free_slot(&self.0.owner) else {
             if old.control().retire_if_idle(Duration::ZERO) {
                 requests::read(old.control()).await;

@@ -245,9 +245,9 @@ impl Control {
         lock(&self.calls).idle_since
     }
 
-    /// Records that it uses as much memory as it may, and was not replaced or still runs calls.
-    pub fn set_low_on_memory(&self) {
-        self.low_on_memory.store(true, Ordering::Release);
+    /// Records whether it uses as much memory as it may.
+    pub fn set_low_on_memory(&self, low: bool) {
+        self.low_on_memory.store(low, Ordering::Release);
     }
 
     pub fn is_low_on_memory(&self) -> bool {

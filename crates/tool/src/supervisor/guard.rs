@@ -122,10 +122,13 @@ impl ProcessGuard {
     }
 
     /// Returns why a call that touches no cluster has failed. If it did not end in time, the process gets no more calls: it may
-    /// work on until it reaches a limit.
+    /// work on until it reaches a limit. It is replaced if it is the only one.
     pub(crate) async fn local_failure(&self, status: &Status) -> CallFailure {
         let failure = self.failure(status).await;
-        if matches!(&failure, CallFailure::Other(failure) if failure.category == Category::Timeout) {
+        let Shared { controls, owner, .. } = &*self.supervisor.0;
+        let is_timeout =
+            matches!(&failure, CallFailure::Other(failure) if failure.category == Category::Timeout);
+        if is_timeout && controls.running_of(owner).len() == 1 {
             self.process.control().retire();
         }
         failure

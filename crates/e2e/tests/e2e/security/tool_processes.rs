@@ -29,7 +29,7 @@ metadata: {name: {{ .Release.Name }}}
 "#;
 
 /// Little memory and CPU time, so that attacks end soon.
-const LIMITS: [&str; 4] = ["--memory-limit", "1024", "--tool-cpu-seconds", "2"];
+const LIMITS: [&str; 4] = ["--memory-limit", "2048", "--tool-cpu-seconds", "2"];
 
 /// The namespace of a tenant with one Cluster, `main`.
 struct Tenant<'t> {
