@@ -242,13 +242,13 @@ impl Supervisor {
             return Ok(ProcessGuard::new(process, call, turn, self.clone()));
         }
         let mut starts = self.0.starting.lock().await;
-        let (process, call) = loop {
-            if let Some(begun) = self.begin() {
-                break begun;
+        let (process, call) = match self.begin() {
+            Some(begun) => begun,
+            None => {
+                starts.check_backoff(self.0.config.service)?;
+                let slot = self.0.controls.slot(&self.0.owner).await;
+                self.start(&mut starts, slot).await?
             }
-            starts.check_backoff(self.0.config.service)?;
-            let slot = self.0.controls.slot(&self.0.owner).await;
-            self.start(&mut starts, slot).await?;
         };
         Ok(ProcessGuard::new(process, call, turn, self.clone()))
     }
@@ -318,16 +318,16 @@ impl Supervisor {
         &self,
         starts: &mut Starts,
         slot: Option<OwnedSemaphorePermit>,
-    ) -> Result<Arc<Process>, ToolError> {
+    ) -> Result<(Arc<Process>, control::Call), ToolError> {
         let Shared { config, owner, controls, .. } = &*self.0;
         match Process::start(config, owner, controls, slot).await {
-            Ok(process) => {
+            Ok((process, call)) => {
                 let process = Arc::new(process);
                 *starts = Starts::default();
                 controls.count_start();
                 *lock(&self.0.current) = Some(process.clone());
                 tokio::spawn(watch(Arc::downgrade(&self.0), Arc::downgrade(&process)));
-                Ok(process)
+                Ok((process, call))
             }
             Err(error) => {
                 starts.note_failure(&error.to_string());
@@ -378,7 +378,7 @@ impl Supervisor {
             return;
         };
         match self.start(&mut starts, slot).await {
-            Ok(new) => {
+            Ok((new, _)) => {
                 tracing::info!(
                     old = old.pid(),
                     new = new.pid(),

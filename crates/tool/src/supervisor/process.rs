@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     Service, SupervisorConfig, ToolError,
-    control::{Control, ControlGuard, Controls},
+    control::{Call, Control, ControlGuard, Controls},
     log,
 };
 use crate::generated::{
@@ -65,13 +65,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process and waits until it serves. `slot` is occupied until it has exited.
+    /// Starts a process and waits until it serves. `slot` is occupied until it has exited. Returns the process with its first
+    /// call, so that it is never without calls before.
     pub async fn start(
         config: &SupervisorConfig,
         owner: &str,
         controls: &Controls,
         slot: Option<OwnedSemaphorePermit>,
-    ) -> Result<Self, ToolError> {
+    ) -> Result<(Self, Call), ToolError> {
         let folder = tempfile::Builder::new()
             .prefix("chandler-tool-")
             .permissions(Permissions::from_mode(0o700))
@@ -106,6 +107,7 @@ impl Process {
         // It has no input yet.
         limit_memory(pid, config.hard_memory_limit).map_err(ToolError::Limit)?;
         let guard = controls.add(owner, pid, child.stdin.take());
+        let call = guard.control().begin().ok_or(ToolError::Closed)?;
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
         wait_ready(config.service, &mut child, &channel, &last_lines).await?;
@@ -115,7 +117,7 @@ impl Process {
         }
         let owned = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder, slot };
         tokio::spawn(owned.run(config.log_level.clone()));
-        Ok(Self { channel, control })
+        Ok((Self { channel, control }, call))
     }
 
     pub fn channel(&self) -> Channel {
