@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use chandler_core::{failure::Category, identity::ToolId};
 use chandler_tool::{
-    PackageTool, ProcessGuard, Supervisor, SupervisorConfig,
+    PackageTool, ProcessGuard, Supervisor, SupervisorConfig, Tools,
     generated::tool::{
         Failure, FailureCategory, ObserveRequest, Release, Target, observe_response::Outcome,
         package_tool_client::PackageToolClient,
@@ -226,4 +226,54 @@ async fn a_tool_that_does_not_start_is_explained_and_not_tried_in_a_loop() {
         let third = tool.description().await.unwrap_err();
         assert!(third.message.contains("next start in"), "{third}");
     }
+}
+
+#[tokio::test]
+async fn each_namespace_has_its_own_process_and_idle_ones_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = Tools::new([config()], 2, folder.path());
+    let tool = |namespace: &str| tools.all()[0].in_namespace(namespace);
+    for _ in 0..2 {
+        for namespace in ["red", "blue"] {
+            tool(namespace).canonical_digest("a: 1").await.unwrap();
+        }
+    }
+    assert_eq!(tools.stats().0, 2, "processes are kept between calls");
+    tool("green").canonical_digest("a: 1").await.unwrap();
+    assert_eq!(tools.stats().0, 3);
+    tool("blue").canonical_digest("a: 1").await.unwrap();
+    assert_eq!(tools.stats().0, 3, "the process that was idle for the longest time has ended");
+    assert_eq!(tools.crashes(), 0);
+    tools.close().await;
+    let refused = tool("blue").canonical_digest("a: 1").await.unwrap_err();
+    assert_eq!((refused.category, tools.stats()), (Category::ToolUnavailable, (3, 0)));
+}
+
+#[tokio::test]
+async fn only_the_call_that_runs_alone_is_blamed_for_the_end_of_a_process() {
+    let supervisor = Supervisor::new(config());
+    let guard = supervisor.acquire().await.unwrap();
+    let tool = PackageTool::new(ToolId(0), supervisor.clone());
+    let send = |pid: u32, signal| {
+        kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    };
+    // It gets the call and does not answer.
+    send(guard.pid(), Signal::STOP);
+    let call = tokio::spawn({
+        let tool = tool.clone();
+        async move { tool.canonical_digest("a: 1").await.unwrap_err() }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send(guard.pid(), Signal::KILL);
+    assert_eq!(call.await.unwrap().category, Category::ToolUnavailable, "another call was running");
+    drop(guard);
+
+    let pid = pid(&supervisor).await;
+    send(pid, Signal::STOP);
+    let call = tokio::spawn(async move { tool.canonical_digest("a: 1").await.unwrap_err() });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send(pid, Signal::KILL);
+    let failure = call.await.unwrap();
+    assert_eq!(failure.category, Category::ToolCrashed, "{failure}");
+    assert_eq!(supervisor.crashes(), 2);
 }
