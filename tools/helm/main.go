@@ -99,7 +99,7 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 	options = append(options, server.LimitCPU(limit))
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	if err := register(grpcServer, service, server.New(version, operations, tracing, log), log); err != nil {
+	if err := register(grpcServer, service, server.New(version, operations, tracing, log), limit, log); err != nil {
 		return err
 	}
 	if service == serviceTemplate {
@@ -141,7 +141,9 @@ func cpuLimit(log *slog.Logger) (*cpulimit.Limit, error) {
 }
 
 // register registers the service that the flag --service selects.
-func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server, log *slog.Logger) error {
+func register(
+	registrar grpc.ServiceRegistrar, service string, tool *server.Server, limit *cpulimit.Limit, log *slog.Logger,
+) error {
 	switch service {
 	case serviceTool:
 		toolv1.RegisterPackageToolServer(registrar, tool)
@@ -150,6 +152,7 @@ func register(registrar grpc.ServiceRegistrar, service string, tool *server.Serv
 			log.Error("a build does not end, exiting")
 			os.Exit(1)
 		})
+		builder.CPU = limit
 		templatev1.RegisterTemplateServiceServer(registrar, server.NewTemplateServer(builder))
 	default:
 		return fmt.Errorf("--service must be %s or %s, not %q", serviceTool, serviceTemplate, service)

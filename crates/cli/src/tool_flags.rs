@@ -14,10 +14,10 @@ const NO_LIMIT: u64 = 1 << 50;
 /// Flags of the processes of package tools.
 #[derive(Debug, Args)]
 pub struct ToolFlags {
-    /// Maximum number of processes of package tools; each namespace with operations has its own, and namespaces take turns if
-    /// there are more
+    /// Number of processes of package tools that share the memory; each namespace with operations has its own, and namespaces take
+    /// turns if there are more; processes that only wait for objects use less, so there may be more of them
     #[arg(long = "tool-processes", id = "tool_processes", value_name = "NUMBER", default_value_t = 4,
-          value_parser = clap::value_parser!(u64).range(2..=256))]
+          value_parser = clap::value_parser!(u64).range(1..=256))]
     processes: u64,
     /// Memory in MiB of the manager and these processes together; a quarter is for the manager, and the processes cannot exceed
     /// their shares [default: the limit of the container]

@@ -180,9 +180,10 @@ pub fn supervise(
         ..configured(config)
     };
     let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
-    let templates = Supervisor::new(configured(SupervisorConfig::templates(templates)));
-    let processes = usize::try_from(limits.processes).unwrap_or(usize::MAX);
-    (Tools::new(tools, processes, &store.join("tools")), TemplateService::new(templates))
+    let number = |processes| usize::try_from(processes).unwrap_or(usize::MAX);
+    let templates = configured(SupervisorConfig::templates(templates));
+    let templates = Supervisor::limited(templates, number(limits.templates));
+    (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
 }
 
 /// Runs the controllers until `stop` fires.

@@ -1,7 +1,8 @@
 //! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
 //! objects to become ready does not occupy a slot. Because each costs memory, the number of clusters with such operations is
 //! limited; it is not the number of operations, because objects of one release often wait for those of another one on the
-//! same cluster, such as its network. While memory is low, it does not grow. A cluster that has not answered an operation gets one slot only, so that few clusters
+//! same cluster, such as its network. While memory is low, it does not grow. An operation that waits for a process of its package tool
+//! does not occupy a slot either, and no further one of its namespace starts meanwhile. A namespace cannot occupy all slots. A cluster that has not answered an operation gets one slot only, so that few clusters
 //! that hang cannot occupy all.
 //!
 //! Clusters take turns. If more clusters wait than a package tool keeps connections for, each gets several operations per
@@ -19,6 +20,8 @@ use crate::identity::ClusterKey;
 const MANY_CLUSTERS: usize = 900;
 /// How many operations a cluster gets per turn if there are many clusters.
 const OPERATIONS_PER_TURN: usize = 16;
+/// One of so many slots is left for other namespaces.
+const OVERALL_PER_LEFT_SLOT: usize = 8;
 
 /// Limits on concurrent operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub struct Schedule<Id> {
     turn: VecDeque<ClusterKey>,
     active: HashMap<Id, ClusterKey>,
     waiting: HashMap<Id, ClusterKey>,
+    /// Operations that wait for a process.
+    suspended: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
     /// The namespaces whose operations that wait occupy as much memory as they may.
@@ -74,6 +79,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             turn: VecDeque::new(),
             active: HashMap::new(),
             waiting: HashMap::new(),
+            suspended: HashMap::new(),
             answering: HashSet::new(),
             low_on_memory: BTreeSet::new(),
         }
@@ -133,13 +139,37 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             (true, true) => self.limits.per_cluster.min(2),
             (true, false) => self.limits.per_cluster,
         };
-        if self.active.values().filter(|active| *active == cluster).count() >= slots {
+        if self.active.values().filter(|active| *active == cluster).count() >= slots
+            || !self.has_slot(&cluster.namespace)
+        {
             return None;
         }
         let has_room =
             !self.low_on_memory.contains(&cluster.namespace) && waiting.len() < self.limits.waiting_clusters;
         let may_wait = has_room || waiting.contains(cluster);
         self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
+    }
+
+    /// Returns whether an operation of a namespace may start. Some slots are left for other namespaces.
+    fn has_slot(&self, namespace: &str) -> bool {
+        let of_namespace = |cluster: &&ClusterKey| cluster.namespace == namespace;
+        let left = self.limits.overall / OVERALL_PER_LEFT_SLOT;
+        let active = self.active.values().filter(of_namespace).count();
+        active < self.limits.overall - left && !self.suspended.values().any(|one| of_namespace(&one))
+    }
+
+    /// Frees the slot of an operation while it waits for a process.
+    pub fn suspend(&mut self, id: &Id) {
+        if let Some(cluster) = self.active.remove(id) {
+            self.suspended.insert(id.clone(), cluster);
+        }
+    }
+
+    /// Assigns a slot to an operation that has got its process, even if none is free: there are few processes.
+    pub fn resume(&mut self, id: &Id) {
+        if let Some(cluster) = self.suspended.remove(id) {
+            self.active.insert(id.clone(), cluster);
+        }
     }
 
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
@@ -175,7 +205,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
 
     /// Frees the slot of an operation that has ended, or removes the operation from the queue.
     pub fn release(&mut self, id: &Id) {
-        if self.active.remove(id).is_some() || self.waiting.remove(id).is_some() {
+        let places = [&mut self.active, &mut self.waiting, &mut self.suspended];
+        if places.into_iter().any(|place| place.remove(id).is_some()) {
             return;
         }
         for queue in self.queued.values_mut() {
@@ -346,6 +377,43 @@ mod tests {
         assert_eq!(started(&mut schedule), [] as [u32; 0], "one operation is still running");
         schedule.release(&4);
         assert_eq!(started(&mut schedule), [5]);
+    }
+
+    #[test]
+    fn an_operation_that_waits_for_a_process_keeps_no_other_namespace_waiting() {
+        let mut schedule = schedule(limits(4, 2));
+        let green = ClusterKey::new("other", "green");
+        for id in 1..=3 {
+            schedule.submit(id, cluster(BLUE), false);
+        }
+        schedule.submit(4, green.clone(), false);
+        assert_eq!(started(&mut schedule), [1, 4]);
+        schedule.suspend(&1);
+        schedule.submit(5, green, false);
+        assert_eq!(started(&mut schedule), [] as [u32; 0], "the other cluster has not answered");
+        schedule.answered(&4, true);
+        assert_eq!(started(&mut schedule), [5], "the namespace that waits starts nothing");
+        schedule.resume(&1);
+        assert_eq!((schedule.active(), started(&mut schedule)), (3, vec![]));
+        for id in [1, 4, 5] {
+            schedule.release(&id);
+        }
+        assert_eq!(started(&mut schedule), [2, 3]);
+        schedule.suspend(&2);
+        schedule.release(&2);
+        schedule.resume(&2);
+        assert_eq!(schedule.active(), 1, "it has ended");
+    }
+
+    #[test]
+    fn a_namespace_cannot_occupy_all_slots() {
+        let mut schedule = Schedule::new(limits(4, 16));
+        for id in 0..20 {
+            schedule.submit(id, cluster(&format!("cluster-{id}")), false);
+        }
+        assert_eq!(started(&mut schedule).len(), 14);
+        schedule.submit(20, ClusterKey::new("other", BLUE), false);
+        assert_eq!(started(&mut schedule), [20]);
     }
 
     #[test]

@@ -3,7 +3,11 @@
 mod compare_and_test;
 mod render;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chandler_api::status::ObjectRecords;
 use chandler_core::{
@@ -26,15 +30,17 @@ use crate::{
     generated::tool::{self as proto, package_tool_client::PackageToolClient},
     namespaces::NamespaceProcesses,
     order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
-    supervisor::{ProcessGuard, Supervisor, ToolError},
+    supervisor::{CallRequest, ProcessGuard, Supervisor, ToolError},
 };
 
 pub use render::RenderedRelease;
 
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
-/// Limit of a call that touches no cluster.
-const LOCAL_LIMIT: Duration = Duration::from_mins(1);
+/// Limit of a call that touches no cluster. A call that uses more CPU time than it may ends before: see `CHANDLER_CPU_SECONDS`.
+const LOCAL_LIMIT: Duration = Duration::from_secs(90);
+/// An operation that needs longer to stop may not have ended: the Helm driver gives up after 30 s.
+const STOP_LIMIT: Duration = Duration::from_secs(25);
 /// Added to the time limit of an operation, for its last message.
 const GRACE: Duration = Duration::from_secs(90);
 /// How long the last event of an operation that was stopped may take.
@@ -175,20 +181,26 @@ impl PackageTool {
         self.id
     }
 
-    /// Returns a process for a call.
-    async fn acquire(&self) -> Result<ProcessGuard, ToolError> {
+    /// Returns a process for a call on `subject`.
+    async fn acquire(&self, subject: String) -> Result<ProcessGuard, ToolError> {
+        self.acquire_for(CallRequest { subject, ..CallRequest::default() }).await
+    }
+
+    async fn acquire_for(&self, request: CallRequest) -> Result<ProcessGuard, ToolError> {
         match &self.processes {
-            Processes::One(supervisor) => supervisor.acquire().await,
+            Processes::One(supervisor) => supervisor.acquire_for(request).await,
             Processes::PerNamespace(processes, namespace) => {
-                processes.acquire(namespace.as_deref().unwrap_or_default()).await
+                processes.acquire(namespace.as_deref().unwrap_or_default(), request).await
             }
         }
     }
 
-    /// Returns a process for an operation, unless it is canceled before.
-    async fn acquire_until(&self, cancel: &CancellationToken) -> Result<ProcessGuard, Failure> {
+    /// Returns a process for an operation on the release object `subject`, unless it is canceled before. It may take long: other
+    /// namespaces may use all memory.
+    pub async fn process(&self, subject: &str, cancel: &CancellationToken) -> Result<ProcessGuard, Failure> {
+        let request = CallRequest { subject: subject.to_owned(), is_operation: true, ..CallRequest::default() };
         let canceled = || Failure::new(Category::Cancelled, "the operation was canceled before it began");
-        Ok(cancel.run_until_cancelled(self.acquire()).await.ok_or_else(canceled)??)
+        Ok(cancel.run_until_cancelled(self.acquire_for(request)).await.ok_or_else(canceled)??)
     }
 
     /// Returns the tool's description. The tool is asked once.
@@ -218,7 +230,7 @@ impl PackageTool {
     }
 
     async fn ask_description(&self) -> Result<proto::DescribeResponse, Failure> {
-        let guard = self.acquire().await?;
+        let guard = self.acquire("description".to_owned()).await?;
         let answer = client(&guard).describe(local(proto::DescribeRequest {})).await;
         let answer = checked(&guard, answer).await?;
         drop(guard);
@@ -238,7 +250,7 @@ impl PackageTool {
 
     /// Reads a package.
     pub async fn inspect(&self, package: &PackageFile) -> Result<proto::PackageInfo, Failure> {
-        let guard = self.acquire().await?;
+        let guard = self.acquire(package.digest.to_string()).await?;
         let request = proto::InspectRequest { package: Some(convert::package(package)) };
         let answer = client(&guard).inspect(local(request)).await;
         let answer = checked_local(&guard, answer).await?;
@@ -251,7 +263,7 @@ impl PackageTool {
 
     /// Returns the digest of the canonical form of `values`.
     pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
-        let guard = self.acquire().await?;
+        let guard = self.acquire(Digest::of(values.as_bytes()).to_string()).await?;
         let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
         let answer = client(&guard).canonicalize(local(request)).await;
         let answer = checked_local(&guard, answer).await?;
@@ -270,7 +282,7 @@ impl PackageTool {
         target: &Target,
         release: &ReleaseId,
     ) -> Result<Option<ReleaseDetails>, Failure> {
-        let guard = self.acquire().await?;
+        let guard = self.acquire(format!("{} {release}", target.server)).await?;
         let request = proto::ObserveRequest {
             target: Some(convert::target(target)),
             release: Some(convert::release(release)),
@@ -285,6 +297,10 @@ impl PackageTool {
         }
     }
 
+}
+
+/// Operations. Their process is acquired before, with [`PackageTool::process`].
+impl ProcessGuard {
     /// Installs or upgrades, unless the newest revision is deployed with these inputs. When `cancel` fires, returns after the
     /// tool has stopped touching the cluster.
     pub async fn apply(
@@ -293,11 +309,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Applied, OperationFailure> {
-        let guard = self.acquire_until(cancel).await?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = checked(&guard, client.apply(traced(convert::apply(order))).await).await?;
-        let result = follow(&guard, opened, &id, limit, cancel, on_step).await?;
+        let mut client = client(self);
+        let opened = checked(self, client.apply(traced(convert::apply(order))).await).await?;
+        let result = follow(self, opened, &id, limit, cancel, on_step).await?;
         convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
@@ -309,11 +324,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Applied, OperationFailure> {
-        let guard = self.acquire_until(cancel).await?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = checked(&guard, client.rollback(traced(convert::rollback(order))).await).await?;
-        let result = follow(&guard, opened, &id, limit, cancel, on_step).await?;
+        let mut client = client(self);
+        let opened = checked(self, client.rollback(traced(convert::rollback(order))).await).await?;
+        let result = follow(self, opened, &id, limit, cancel, on_step).await?;
         convert::applied(result).ok_or_else(|| broken("Rollback").into())
     }
 
@@ -324,11 +338,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<(), OperationFailure> {
-        let guard = self.acquire_until(cancel).await?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = checked(&guard, client.remove(traced(convert::remove(order))).await).await?;
-        follow(&guard, opened, &id, limit, cancel, on_step).await.map(|_| ())
+        let mut client = client(self);
+        let opened = checked(self, client.remove(traced(convert::remove(order))).await).await?;
+        follow(self, opened, &id, limit, cancel, on_step).await.map(|_| ())
     }
 }
 
@@ -357,7 +370,10 @@ async fn follow(
                 Failure::new(Category::Cancelled, "the operation was canceled")
             }
             () = &mut deadline => match stopped {
-                Some(stopped) => return Err(stopped.into()),
+                Some(stopped) => {
+                    guard.abandon();
+                    return Err(stopped.into());
+                }
                 None => Failure::new(Category::Timeout, "the operation did not end within its time limit"),
             },
         };
@@ -376,9 +392,7 @@ fn ended(
     match message.event {
         Some(proto::operation_event::Event::Step(step)) => {
             let step = convert::step(step);
-            if step.waiting {
-                guard.only_waits();
-            }
+            guard.set_waiting(step.waiting);
             on_step(step);
             None
         }
@@ -401,7 +415,12 @@ fn limit(options: &ExecutionOptions) -> Duration {
 
 async fn stop(guard: &ProcessGuard, operation_id: &str) -> Result<(), Failure> {
     let request = proto::CancelRequest { operation_id: operation_id.to_owned() };
-    checked(guard, client(guard).cancel(local(request)).await).await.map(|_| ())
+    let asked = Instant::now();
+    let answer = client(guard).cancel(local(request)).await;
+    if asked.elapsed() >= STOP_LIMIT {
+        guard.abandon();
+    }
+    checked(guard, answer).await.map(|_| ())
 }
 
 fn client(guard: &ProcessGuard) -> PackageToolClient<Channel> {

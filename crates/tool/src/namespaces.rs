@@ -9,7 +9,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::supervisor::{Controls, ProcessGuard, Supervisor, SupervisorConfig, ToolError};
+use crate::supervisor::{CallRequest, Controls, ProcessGuard, Supervisor, SupervisorConfig, ToolError};
 
 /// A process without calls ends after this time. Starting another one costs CPU time, and what it knows about clusters.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -43,8 +43,8 @@ impl NamespaceProcesses {
     }
 
     /// Returns the process of a namespace; starts one if there is none. If there are too many processes, it waits for its turn.
-    pub async fn acquire(&self, namespace: &str) -> Result<ProcessGuard, ToolError> {
-        self.supervisor(namespace).acquire().await
+    pub async fn acquire(&self, namespace: &str, request: CallRequest) -> Result<ProcessGuard, ToolError> {
+        self.supervisor(namespace).acquire_for(request).await
     }
 
     /// Ends the process for calls that belong to no namespace, after its calls.

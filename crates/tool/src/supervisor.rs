@@ -9,6 +9,7 @@ mod requests;
 mod slots;
 
 use std::{
+    collections::HashMap,
     fmt,
     path::{Path, PathBuf},
     pin::Pin,
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     control::Controls,
     guard::{CallFailure, ProcessGuard},
-    process::ProcessStats,
+    process::{ProcessStats, shrink},
     requests::read as read_requests,
     slots::Slots,
 };
@@ -43,8 +44,15 @@ use self::{
 
 /// How long processes that were killed may take to exit.
 const EXIT_LIMIT: Duration = Duration::from_secs(5);
-/// How long a call may wait for a process while others occupy all of them.
-const PROCESS_WAIT: Duration = Duration::from_mins(10);
+/// How long an operation may wait for a process while others occupy all memory. It occupies nothing meanwhile.
+const OPERATION_WAIT: Duration = Duration::from_mins(15);
+/// How long another call may wait, because a reconcile waits with it.
+const CALL_WAIT: Duration = Duration::from_mins(1);
+/// The same if many calls of the namespace wait, so that they do not occupy all reconciles.
+const CALL_WAIT_OF_MANY: Duration = Duration::from_secs(10);
+const MANY_CALLS: usize = 16;
+/// A subject that is not tried again is not suspect any more after this time.
+const SUSPECT_FOR: Duration = Duration::from_hours(1);
 
 /// The service that a supervised process serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +159,7 @@ pub enum ToolError {
     #[error("the {service} failed {count} times in a row; next start in {wait:?}; last: {last}")]
     BackingOff { service: Service, count: u32, wait: Duration, last: String },
     #[error(
-        "no process of the {0} was free for {1:?}, because other namespaces use all of them; increase --tool-processes"
+        "no process of the {0} could be started within {1:?}, because others use all memory; increase --tool-processes and the memory limit"
     )]
     Busy(Service, Duration),
     #[error("this manager starts no more operations: it is stopping, or another manager leads")]
@@ -179,8 +187,21 @@ struct Shared {
     closed: CancellationToken,
     /// Calls share it, except for those that have to run alone.
     turnstile: Arc<RwLock<()>>,
-    /// How many calls have to run alone, because the process has ended while several were running.
-    suspects: AtomicUsize,
+    /// What calls have worked on when the process has ended while several were running, and when. The next call on it runs alone.
+    suspects: Mutex<HashMap<String, Instant>>,
+    /// How many calls wait for the process.
+    waiting: AtomicUsize,
+}
+
+/// A call that needs a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallRequest {
+    /// What it works on. If the process ends while several calls are running, the next one on the same subject runs alone.
+    pub subject: String,
+    /// Whether no other call may run meanwhile, except for those that only wait.
+    pub alone: bool,
+    /// Whether it is an operation, which waits longer.
+    pub is_operation: bool,
 }
 
 /// Failed starts.
@@ -194,6 +215,13 @@ struct Starts {
 impl Supervisor {
     pub fn new(config: SupervisorConfig) -> Self {
         Self::sharing(config, String::new(), Arc::default(), CancellationToken::new())
+    }
+
+    /// Creates a supervisor that runs at most so many processes: those that still run calls, and the one that replaces them.
+    pub fn limited(config: SupervisorConfig, processes: usize) -> Self {
+        let slots = Slots::of_one_owner(processes, config.hard_memory_limit, shrink);
+        let controls = Arc::new(Controls::with_slots(slots));
+        Self::sharing(config, String::new(), controls, CancellationToken::new())
     }
 
     /// Creates a supervisor of a process of `owner` that shares limits with other supervisors.
@@ -211,7 +239,8 @@ impl Supervisor {
             controls,
             closed,
             turnstile: Arc::default(),
-            suspects: AtomicUsize::new(0),
+            suspects: Mutex::default(),
+            waiting: AtomicUsize::new(0),
         }))
     }
 
@@ -222,27 +251,33 @@ impl Supervisor {
 
     /// Returns the running process; starts one if there is none.
     pub async fn acquire(&self) -> Result<ProcessGuard, ToolError> {
-        self.acquire_as(false).await
+        self.acquire_for(CallRequest::default()).await
     }
 
-    /// Returns the running process; starts one if there is none. With `alone`, no other call runs on it meanwhile, except for
-    /// those that only wait.
-    pub(crate) async fn acquire_as(&self, alone: bool) -> Result<ProcessGuard, ToolError> {
-        let acquired = tokio::time::timeout(PROCESS_WAIT, self.acquire_in_time(alone));
+    /// Returns the running process for a call; starts one if there is none.
+    pub(crate) async fn acquire_for(&self, request: CallRequest) -> Result<ProcessGuard, ToolError> {
+        let waiting = Waiting::new(&self.0.waiting);
+        let limit = match waiting.others {
+            _ if request.is_operation => OPERATION_WAIT,
+            0..MANY_CALLS => CALL_WAIT,
+            _ => CALL_WAIT_OF_MANY,
+        };
+        let acquired = tokio::time::timeout(limit, self.acquire_in_time(request));
         match self.0.closed.run_until_cancelled(acquired).await {
             Some(Ok(acquired)) => acquired,
-            Some(Err(_)) => Err(ToolError::Busy(self.0.config.service, PROCESS_WAIT)),
+            Some(Err(_)) => Err(ToolError::Busy(self.0.config.service, limit)),
             None => Err(ToolError::Closed),
         }
     }
 
-    async fn acquire_in_time(&self, alone: bool) -> Result<ProcessGuard, ToolError> {
-        let turn = Turn::take(&self.0, alone).await;
-        if let Some((process, call)) = self.begin() {
-            return Ok(ProcessGuard::new(process, call, turn, self.clone()));
+    async fn acquire_in_time(&self, request: CallRequest) -> Result<ProcessGuard, ToolError> {
+        let CallRequest { subject, alone, .. } = request;
+        let turn = Turn::take(&self.0, &subject, alone).await;
+        if let Some(begun) = self.begin() {
+            return Ok(ProcessGuard::new(begun, subject, turn, self.clone()));
         }
         let mut starts = self.0.starting.lock().await;
-        let (process, call) = match self.begin() {
+        let begun = match self.begin() {
             Some(begun) => begun,
             None => {
                 starts.check_backoff(self.0.config.service)?;
@@ -250,7 +285,7 @@ impl Supervisor {
                 self.start(&mut starts, slot).await?
             }
         };
-        Ok(ProcessGuard::new(process, call, turn, self.clone()))
+        Ok(ProcessGuard::new(begun, subject, turn, self.clone()))
     }
 
     /// Begins a call on the running process.
@@ -346,10 +381,8 @@ impl Supervisor {
             control.kill_because(over_limit(config.hard_memory_limit));
             return false;
         }
-        if config.idle_timeout.is_some_and(|timeout| control.retire_if_idle(timeout)) {
+        if config.idle_timeout.is_some_and(|timeout| control.end_if_idle(timeout)) {
             tracing::debug!(pid, namespace = self.0.owner, "package tool has nothing to do: ended");
-            requests::read(control).await;
-            control.end();
             return false;
         }
         // One that is replaced already occupies its memory until its calls have ended.
@@ -371,10 +404,7 @@ impl Supervisor {
             return;
         }
         let Ok(slot) = self.0.controls.free_slot(&self.0.owner) else {
-            if old.control().retire_if_idle(Duration::ZERO) {
-                requests::read(old.control()).await;
-                old.control().end();
-            }
+            old.control().end_if_idle(Duration::ZERO);
             return;
         };
         match self.start(&mut starts, slot).await {
@@ -425,15 +455,43 @@ fn watch(shared: Weak<Shared>, process: Weak<Process>) -> Pin<Box<dyn Future<Out
 }
 
 impl Shared {
-    /// Records that the process has ended while several calls were running. So many of the next ones run alone.
-    fn suspect(&self, calls: usize) {
-        self.suspects.fetch_max(calls, Ordering::AcqRel);
+    /// Records that the process has ended while a call on `subject` and others were running. A call without a subject is repeated by
+    /// its caller.
+    fn suspect(&self, subject: &str) {
+        if subject.is_empty() {
+            return;
+        }
+        let mut suspects = lock(&self.suspects);
+        suspects.retain(|_, since| since.elapsed() < SUSPECT_FOR);
+        suspects.insert(subject.to_owned(), Instant::now());
     }
 
-    /// Records that a call has run alone.
-    fn ran_alone(&self) {
-        let less = |suspects: usize| Some(suspects.saturating_sub(1));
-        let _ = self.suspects.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    fn is_suspect(&self, subject: &str) -> bool {
+        lock(&self.suspects).contains_key(subject)
+    }
+
+    /// Records that a call on `subject` has its turn to run alone.
+    fn clear(&self, subject: &str) {
+        lock(&self.suspects).remove(subject);
+    }
+}
+
+/// Counts a call that waits for a process.
+struct Waiting<'a> {
+    waiting: &'a AtomicUsize,
+    /// How many were waiting before.
+    others: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        Self { waiting, others: waiting.fetch_add(1, Ordering::AcqRel) }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

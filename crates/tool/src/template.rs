@@ -6,11 +6,13 @@ use tonic::{Response, Status, transport::Channel};
 use crate::{
     client::{MESSAGE_LIMIT, local},
     generated::template::{self, template_service_client::TemplateServiceClient},
-    supervisor::{CallFailure, Supervisor},
+    supervisor::{CallFailure, CallRequest, Supervisor},
 };
 
 /// How often a call is made whose process ends because of another call.
 const ATTEMPTS: u32 = 4;
+/// How often a call has to end the process before it is believed to be the cause: the process may have been killed.
+const CRASHES: u32 = 2;
 
 /// Largest total size of the inputs of one call.
 const BATCH_BYTES: usize = 16 << 20;
@@ -28,6 +30,8 @@ type Input = (String, Vec<u8>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderFailure {
     pub message: String,
+    /// Whether the process has ended, so that a retry may succeed.
+    pub crashed: bool,
 }
 
 /// The template service. Clones share its process.
@@ -70,7 +74,7 @@ impl TemplateService {
                 Ok(answer) => answer.outputs,
                 // Those of other templates are evaluated by another process.
                 Err(crash) if crash.category == Category::ToolCrashed => {
-                    let failure = RenderFailure { message: crash.message };
+                    let failure = RenderFailure { message: crash.message, crashed: true };
                     results.extend(std::iter::repeat_n(Err(failure), asked));
                     continue;
                 }
@@ -86,15 +90,15 @@ impl TemplateService {
         Ok(results)
     }
 
-    /// Makes a call. If the process ends while several are running, they are made again, one at a time, so that only the one that
-    /// ends it fails.
+    /// Makes a call. If the process ends, its calls are made again, one at a time, so that only the one that ends it fails.
     pub(crate) async fn call<T, F>(&self, send: impl Fn(Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let mut attempt = 1;
+        let (mut attempt, mut crashes) = (1, 0);
         loop {
-            let guard = self.supervisor.acquire_as(attempt > 1).await?;
+            let request = CallRequest { alone: attempt > 1, ..CallRequest::default() };
+            let guard = self.supervisor.acquire_for(request).await?;
             let client = Client::new(guard.channel())
                 .max_decoding_message_size(MESSAGE_LIMIT)
                 .max_encoding_message_size(MESSAGE_LIMIT);
@@ -102,7 +106,9 @@ impl TemplateService {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => guard.local_failure(&status).await,
             };
-            if attempt == ATTEMPTS || !matches!(failure, CallFailure::Interrupted(_)) {
+            crashes += u32::from(matches!(failure, CallFailure::Crashed(_)));
+            let is_final = crashes == CRASHES || matches!(failure, CallFailure::Other(_));
+            if attempt == ATTEMPTS || is_final {
                 return Err(failure.into());
             }
             attempt += 1;
@@ -132,7 +138,7 @@ fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, F
     match output.outcome {
         Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
         Some(template::output::Outcome::Failure(failure)) => {
-            Ok(Err(RenderFailure { message: failure.message }))
+            Ok(Err(RenderFailure { message: failure.message, crashed: false }))
         }
         None => Err(incomplete()),
     }

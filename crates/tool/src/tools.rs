@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     client::{PackageTool, ToolDescription},
     namespaces::NamespaceProcesses,
-    supervisor::{Controls, ProcessStats, Slots, SupervisorConfig, read_requests},
+    supervisor::{Controls, ProcessStats, Slots, SupervisorConfig, read_requests, shrink},
 };
 
 /// The package tools of a manager. Clones share them.
@@ -27,13 +27,15 @@ pub struct Tools {
 
 impl Tools {
     /// Creates the tools without starting them, and keeps their descriptions in `descriptions`. The first tool is used for
-    /// packages whose format is not known yet. Together they run at most so many `processes`, at least two.
+    /// packages whose format is not known yet. Together they use the memory of so many `processes` at most.
     pub fn new(
         configs: impl IntoIterator<Item = SupervisorConfig>,
         processes: usize,
         descriptions: &Path,
     ) -> Self {
-        let controls = Arc::new(Controls::with_slots(Slots::new(processes.max(2))));
+        let configs: Vec<_> = configs.into_iter().collect();
+        let share = configs.iter().map(|config| config.hard_memory_limit).max().unwrap_or_default();
+        let controls = Arc::new(Controls::with_slots(Slots::new(processes.max(1), share, shrink)));
         let closed = CancellationToken::new();
         let tool = |(id, config)| {
             let processes = NamespaceProcesses::new(config, controls.clone(), closed.clone());

@@ -42,7 +42,7 @@ impl PackageTool {
             let message = format!("the package tool {} cannot render what it would apply", description.name);
             return Err(Failure::new(Category::InvalidPackage, message));
         }
-        let guard = self.acquire().await?;
+        let guard = self.acquire(format!("{} {}", order.target.server, order.release)).await?;
         let mut request = traced(render_request(order));
         request.set_timeout(LIMIT);
         let answer = checked(&guard, client(&guard).render(request).await).await?;

@@ -10,18 +10,24 @@ use std::{
 };
 
 use chandler_telemetry::RequestCount;
-use tokio::{process::ChildStdin, sync::Notify};
+use tokio::{
+    process::ChildStdin,
+    sync::{Notify, OwnedSemaphorePermit},
+};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use super::{requests::RequestSums, slots::Slots};
+use super::{
+    requests::{self, RequestSums},
+    slots::Slots,
+};
 
 /// The processes that have not ended, retired ones included, and the limit of the Lease that they obey. Supervisors may share
 /// them.
 #[derive(Debug, Default)]
 pub struct Controls {
     state: Mutex<State>,
-    /// Limits the number of processes. `None` means no limit.
+    /// Limits the memory of all processes. `None` means no limit.
     pub slots: Option<Slots>,
     starts: AtomicU64,
     deaths: Arc<AtomicU64>,
@@ -36,24 +42,33 @@ struct State {
 }
 
 impl Controls {
-    /// Limits the number of processes.
+    /// Limits the memory of all processes.
     pub fn with_slots(slots: Slots) -> Self {
         Self { slots: Some(slots), ..Self::default() }
     }
 
-    /// Adds a process that has just been started. It gets the limit of the Lease before it can serve a call.
-    pub fn add(&self, owner: &str, pid: u32, stdin: Option<ChildStdin>) -> ControlGuard {
+    /// Adds a process that has just been started. It gets the limit of the Lease before it can serve a call, and occupies the
+    /// memory of `slot` until it has exited.
+    pub fn add(
+        &self,
+        owner: &str,
+        pid: u32,
+        stdin: Option<ChildStdin>,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> ControlGuard {
         let control = Arc::new(Control {
             owner: owner.to_owned(),
             pid,
             stdin: Mutex::new(stdin),
             channel: OnceLock::new(),
             started: Instant::now(),
-            calls: Mutex::new(Calls { in_flight: 0, busy: 0, retired: false, idle_since: Instant::now() }),
-            idle: self.slots.as_ref().map(Slots::idle),
+            calls: Mutex::new(Calls::new()),
+            slot: Mutex::new(slot),
+            changed: self.slots.as_ref().map(Slots::changed),
             low_on_memory: AtomicBool::new(false),
             kill: CancellationToken::new(),
             kill_cause: OnceLock::new(),
+            interrupted: AtomicBool::new(false),
             end: CancellationToken::new(),
             exited: CancellationToken::new(),
             death: OnceLock::new(),
@@ -115,13 +130,6 @@ impl Controls {
         running.filter(|control| control.is_low_on_memory()).map(|control| control.owner.clone()).collect()
     }
 
-    /// Retires the process that has been without calls for the longest time. The caller has to end it.
-    pub fn retire_longest_idle(&self) -> Option<Arc<Control>> {
-        let mut running = self.running();
-        running.sort_by_key(|control| control.idle_since());
-        running.into_iter().find(|control| control.retire_if_idle(Duration::ZERO))
-    }
-
     /// Returns the requests of all processes to clusters, as far as they were read from them.
     pub fn requests(&self) -> Vec<RequestCount> {
         let state = lock(&self.state);
@@ -143,26 +151,66 @@ struct Calls {
     in_flight: usize,
     /// Those that do more than wait for objects.
     busy: usize,
-    /// Whether no more calls begin.
-    retired: bool,
+    /// Since when no more calls begin. `None` means that they do.
+    retired: Option<Instant>,
+    /// Whether the process may only use the memory that it had when all of its calls waited.
+    parked: bool,
+    /// Whether a call that has ended for its caller may still run.
+    abandoned: bool,
     idle_since: Instant,
+}
+
+impl Calls {
+    fn new() -> Self {
+        Self {
+            in_flight: 0,
+            busy: 0,
+            retired: None,
+            parked: false,
+            abandoned: false,
+            idle_since: Instant::now(),
+        }
+    }
+
+    fn retire(&mut self) {
+        self.retired.get_or_insert_with(Instant::now);
+    }
+}
+
+/// Why a process has ended unexpectedly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeathCause {
+    /// For users.
+    pub text: String,
+    /// Whether it is the memory, which all calls of the process occupy together.
+    pub is_memory: bool,
 }
 
 /// The unexpected end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Why, for users.
-    pub cause: String,
+    pub cause: DeathCause,
     /// The calls that were running.
     pub in_flight: usize,
     /// Those of them that did more than wait for objects.
     pub busy: usize,
+    /// Whether none of these calls need be the cause: one that was given up may still have run, or the process had less memory than
+    /// others.
+    pub is_unclear: bool,
 }
 
 impl Death {
-    /// Returns whether the process has ended because of a call that was running: no other can be the cause.
-    pub fn is_caused_by(&self, is_busy: bool) -> bool {
-        if is_busy { self.busy == 1 } else { self.busy == 0 && self.in_flight == 1 }
+    /// Returns whether the process has ended because of a call that was running: no other can be the cause. Those that only wait
+    /// occupy memory, so that a call is not the cause before it has had its turn to run `alone`.
+    pub fn is_caused_by(&self, is_busy: bool, alone: bool) -> bool {
+        if self.is_unclear {
+            return false;
+        }
+        match (is_busy, self.busy) {
+            (true, 1) => alone || self.in_flight == 1 || !self.cause.is_memory,
+            (false, 0) => self.in_flight == 1,
+            _ => false,
+        }
     }
 }
 
@@ -175,11 +223,14 @@ pub struct Control {
     channel: OnceLock<Channel>,
     started: Instant,
     calls: Mutex<Calls>,
-    /// Notified when the last call has ended.
-    idle: Option<Arc<Notify>>,
+    /// The memory that it occupies.
+    slot: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Notified when another process may get memory.
+    changed: Option<Arc<Notify>>,
     low_on_memory: AtomicBool,
     kill: CancellationToken,
-    kill_cause: OnceLock<String>,
+    kill_cause: OnceLock<DeathCause>,
+    interrupted: AtomicBool,
     end: CancellationToken,
     exited: CancellationToken,
     death: OnceLock<Option<Death>>,
@@ -210,7 +261,7 @@ impl Control {
     /// Begins a call. Returns `None` if the process has exited or is retired.
     pub fn begin(self: &Arc<Self>) -> Option<Call> {
         let mut calls = lock(&self.calls);
-        if calls.retired || self.has_exited() {
+        if calls.retired.is_some() || self.has_exited() {
             return None;
         }
         calls.in_flight += 1;
@@ -221,28 +272,80 @@ impl Control {
     /// Accepts no further calls. The process ends when the running ones have ended.
     pub fn retire(&self) {
         let mut calls = lock(&self.calls);
-        calls.retired = true;
+        calls.retire();
         if calls.in_flight == 0 {
             self.end.cancel();
         }
     }
 
     pub fn is_retired(&self) -> bool {
-        lock(&self.calls).retired
+        lock(&self.calls).retired.is_some()
     }
 
-    /// Retires the process if it has run no call for `time`. Returns whether the caller has to end it.
-    pub fn retire_if_idle(&self, time: Duration) -> bool {
+    /// Ends the process if it has run no call for `time`. Returns whether it does.
+    pub fn end_if_idle(self: &Arc<Self>, time: Duration) -> bool {
         let mut calls = lock(&self.calls);
-        if calls.retired || calls.in_flight > 0 || calls.idle_since.elapsed() < time {
+        if calls.retired.is_some() || calls.in_flight > 0 || calls.idle_since.elapsed() < time {
             return false;
         }
-        calls.retired = true;
+        calls.retire();
+        drop(calls);
+        // In a task of its own: the caller may be canceled.
+        let control = self.clone();
+        tokio::spawn(async move {
+            requests::read(&control).await;
+            control.end();
+        });
         true
     }
 
-    fn idle_since(&self) -> Instant {
+    pub fn idle_since(&self) -> Instant {
         lock(&self.calls).idle_since
+    }
+
+    /// Returns whether it runs no calls and gets no more, so that it is about to exit.
+    pub fn is_ending(&self) -> bool {
+        let calls = lock(&self.calls);
+        calls.retired.is_some() && calls.in_flight == 0
+    }
+
+    /// Returns for how long it has accepted no more calls.
+    pub fn retired_for(&self) -> Option<Duration> {
+        lock(&self.calls).retired.map(|since| since.elapsed())
+    }
+
+    /// Returns the memory that it occupies, in MiB.
+    pub fn occupied(&self) -> usize {
+        lock(&self.slot).as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// If all calls only wait, retires the process and frees the memory that they do not need. `shrink` limits the memory of a process
+    /// to what it uses, and returns that in MiB. Returns whether it has retired the process.
+    pub fn park(&self, shrink: impl FnOnce(u32) -> Option<usize>) -> bool {
+        let mut calls = lock(&self.calls);
+        if calls.parked || calls.busy > 0 || calls.in_flight == 0 || self.has_exited() {
+            return false;
+        }
+        calls.parked = true;
+        calls.retire();
+        drop(calls);
+        if let (Some(needed), Some(slot)) = (shrink(self.pid), lock(&self.slot).as_mut()) {
+            drop(slot.split(slot.num_permits().saturating_sub(needed)));
+        }
+        self.notify_changed();
+        true
+    }
+
+    /// Accepts no further calls, because one that has ended for its caller may still run. If the process ends, no other call is blamed.
+    pub fn abandon_call(&self) {
+        lock(&self.calls).abandoned = true;
+        self.retire();
+    }
+
+    fn notify_changed(&self) {
+        if let Some(changed) = &self.changed {
+            changed.notify_waiters();
+        }
     }
 
     /// Records whether it uses as much memory as it may.
@@ -281,29 +384,39 @@ impl Control {
 
     /// Ends the process at once.
     pub fn kill(&self) {
-        lock(&self.calls).retired = true;
+        lock(&self.calls).retire();
         self.kill.cancel();
     }
 
     /// Ends the process at once because of what its calls do.
-    pub fn kill_because(&self, cause: String) {
+    pub fn kill_because(&self, cause: DeathCause) {
         let _ = self.kill_cause.set(cause);
         self.kill();
     }
 
+    /// Ends the process at once, because others wait for its memory. Its calls have to be repeated.
+    pub fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Release);
+        self.kill();
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
+    }
+
     /// Completes when the process is to be ended at once. Returns the cause, if that is what its calls do.
-    pub async fn killed(&self) -> Option<String> {
+    pub async fn killed(&self) -> Option<DeathCause> {
         self.kill.cancelled().await;
         self.kill_cause.get().cloned()
     }
 
     /// Records the end of the process. A cause means that it was not expected. Calls that it has interrupted have not ended: they
     /// wait for this record.
-    pub fn set_death(&self, cause: Option<String>) {
+    pub fn set_death(&self, cause: Option<DeathCause>) {
         let calls = lock(&self.calls);
-        let (in_flight, busy) = (calls.in_flight, calls.busy);
+        let (in_flight, busy, is_unclear) = (calls.in_flight, calls.busy, calls.abandoned || calls.parked);
         self.deaths.fetch_add(u64::from(cause.is_some()), Ordering::Relaxed);
-        let _ = self.death.set(cause.map(|cause| Death { cause, in_flight, busy }));
+        let _ = self.death.set(cause.map(|cause| Death { cause, in_flight, busy, is_unclear }));
     }
 
     /// Returns the unexpected end of a process that has exited.
@@ -338,11 +451,15 @@ pub struct Call {
 }
 
 impl Call {
-    /// Records that the call only waits for objects from now on.
-    pub fn only_waits(&self) {
-        if self.is_busy.swap(false, Ordering::AcqRel) {
-            lock(&self.control.calls).busy -= 1;
+    /// Records whether the call does more than wait for objects from now on.
+    pub fn set_busy(&self, busy: bool) {
+        let mut calls = lock(&self.control.calls);
+        if self.is_busy.swap(busy, Ordering::AcqRel) == busy {
+            return;
         }
+        calls.busy = if busy { calls.busy + 1 } else { calls.busy.saturating_sub(1) };
+        drop(calls);
+        self.control.notify_changed();
     }
 
     /// Returns whether the call does more than wait for objects.
@@ -353,20 +470,18 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.only_waits();
+        self.set_busy(false);
         let mut calls = lock(&self.control.calls);
         calls.in_flight -= 1;
         if calls.in_flight > 0 {
             return;
         }
         calls.idle_since = Instant::now();
-        if calls.retired {
+        if calls.retired.is_some() {
             self.control.end.cancel();
         }
         drop(calls);
-        if let Some(idle) = &self.control.idle {
-            idle.notify_one();
-        }
+        self.control.notify_changed();
     }
 }
 
@@ -384,6 +499,8 @@ impl Drop for ControlGuard {
     fn drop(&mut self) {
         self.0.close_stdin();
         self.0.exited.cancel();
+        lock(&self.0.slot).take();
+        self.0.notify_changed();
     }
 }
 
@@ -395,32 +512,40 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    fn cause(is_memory: bool) -> DeathCause {
+        DeathCause { text: "killed".to_owned(), is_memory }
+    }
+
     #[test]
     fn only_a_call_that_ran_alone_has_ended_the_process() {
         let rows = [
-            // In flight, busy; the call is busy; it is the cause.
-            ((1, 1), true, true),
-            ((3, 1), true, true),
-            ((3, 1), false, false),
-            ((2, 2), true, false),
-            ((1, 0), false, true),
-            ((2, 0), false, false),
+            // In flight, busy; memory; the call is busy, and has its turn to run alone; it is the cause.
+            ((1, 1), true, (true, false), true),
+            ((3, 1), false, (true, false), true),
+            ((3, 1), true, (true, false), false),
+            ((3, 1), true, (true, true), true),
+            ((3, 1), false, (false, false), false),
+            ((2, 2), false, (true, true), false),
+            ((1, 0), true, (false, false), true),
+            ((2, 0), false, (false, false), false),
         ];
-        for ((in_flight, busy), is_busy, expected) in rows {
-            let death = Death { cause: String::new(), in_flight, busy };
-            assert_eq!(death.is_caused_by(is_busy), expected, "{death:?}");
+        for ((in_flight, busy), is_memory, (is_busy, alone), expected) in rows {
+            let death = Death { cause: cause(is_memory), in_flight, busy, is_unclear: false };
+            assert_eq!(death.is_caused_by(is_busy, alone), expected, "{death:?}");
+            let unclear = Death { is_unclear: true, ..death };
+            assert!(!unclear.is_caused_by(is_busy, alone), "{unclear:?}");
         }
     }
 
     #[test]
-    fn a_process_with_calls_is_not_retired_as_idle_and_ends_with_the_last_one() {
+    fn a_process_with_calls_is_not_ended_as_idle_and_ends_with_the_last_one() {
         let controls = Controls::default();
-        let guard = controls.add("team-a", 1, None);
+        let guard = controls.add("team-a", 0, None, None);
         let control = guard.control();
         let (first, second) = (control.begin().unwrap(), control.begin().unwrap());
-        assert!(!control.retire_if_idle(Duration::ZERO));
-        first.only_waits();
-        control.set_death(Some("killed".to_owned()));
+        assert!(!control.end_if_idle(Duration::ZERO));
+        first.set_busy(false);
+        control.set_death(Some(cause(false)));
         assert_eq!(control.death().map(|death| (death.in_flight, death.busy)), Some((2, 1)));
         control.retire();
         assert!(control.begin().is_none() && !control.end.is_cancelled());
@@ -429,5 +554,39 @@ mod tests {
         assert_eq!(controls.running_of("team-a").len(), 1);
         drop(guard);
         assert!(controls.running().is_empty());
+    }
+
+    #[test]
+    fn a_call_that_works_again_after_a_hook_is_busy_again() {
+        let controls = Controls::default();
+        let guard = controls.add("team-a", 0, None, None);
+        let (hook, other) = (guard.control().begin().unwrap(), guard.control().begin().unwrap());
+        for busy in [false, false, true, true] {
+            hook.set_busy(busy);
+        }
+        guard.control().set_death(Some(cause(false)));
+        let death = guard.control().death().unwrap();
+        assert!(!death.is_caused_by(other.is_busy(), false), "the hook's operation may be the cause");
+    }
+
+    #[test]
+    fn no_call_is_blamed_if_one_that_was_given_up_may_still_run() {
+        let controls = Controls::default();
+        let guard = controls.add("team-a", 0, None, None);
+        let (given_up, other) = (guard.control().begin().unwrap(), guard.control().begin().unwrap());
+        guard.control().abandon_call();
+        drop(given_up);
+        assert!(guard.control().begin().is_none(), "it gets no more calls");
+        guard.control().set_death(Some(cause(false)));
+        assert!(!guard.control().death().unwrap().is_caused_by(other.is_busy(), true));
+    }
+
+    #[tokio::test]
+    async fn an_idle_process_ends_even_if_the_caller_is_canceled() {
+        let controls = Controls::default();
+        let guard = controls.add("team-a", 0, None, None);
+        assert!(guard.control().end_if_idle(Duration::ZERO));
+        assert!(!guard.control().end_if_idle(Duration::ZERO), "once");
+        guard.control().ended().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Processes in use, and what the failure of a call says about them.
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use super::{
     Service, Shared, Supervisor,
     control::{Call, lock},
     process::Process,
+    slots::INTERRUPTED_AFTER,
 };
 
 /// How long the end of a process may take that has closed its connections.
@@ -24,6 +25,10 @@ pub struct ProcessGuard {
     // Dropped first: it says that the call has ended.
     call: Call,
     process: Arc<Process>,
+    /// What the call works on.
+    subject: String,
+    /// Whether the call had its turn to run alone.
+    alone: bool,
     turn: Mutex<Option<Turn>>,
     supervisor: Supervisor,
 }
@@ -34,24 +39,19 @@ pub(super) enum Turn {
     /// Other calls run too.
     Shared { _turn: OwnedRwLockReadGuard<()> },
     /// No other call runs, except for those that only wait.
-    Alone { _turn: OwnedRwLockWriteGuard<()>, shared: Arc<Shared> },
+    Alone { _turn: OwnedRwLockWriteGuard<()> },
 }
 
 impl Turn {
-    pub async fn take(shared: &Arc<Shared>, alone: bool) -> Self {
-        if alone || shared.suspects.load(Ordering::Acquire) > 0 {
+    /// Waits for the turn of a call. It runs alone if the process has ended during an earlier call on the same subject, and other
+    /// calls may have been the cause.
+    pub async fn take(shared: &Arc<Shared>, subject: &str, alone: bool) -> Self {
+        if alone || shared.is_suspect(subject) {
             let turn = shared.turnstile.clone().write_owned().await;
-            Self::Alone { _turn: turn, shared: shared.clone() }
+            shared.clear(subject);
+            Self::Alone { _turn: turn }
         } else {
             Self::Shared { _turn: shared.turnstile.clone().read_owned().await }
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if let Self::Alone { shared, .. } = self {
-            shared.ran_alone();
         }
     }
 }
@@ -78,8 +78,14 @@ impl From<CallFailure> for Failure {
 }
 
 impl ProcessGuard {
-    pub(super) fn new(process: Arc<Process>, call: Call, turn: Turn, supervisor: Supervisor) -> Self {
-        Self { call, process, turn: Mutex::new(Some(turn)), supervisor }
+    pub(super) fn new(
+        (process, call): (Arc<Process>, Call),
+        subject: String,
+        turn: Turn,
+        supervisor: Supervisor,
+    ) -> Self {
+        let alone = matches!(turn, Turn::Alone { .. });
+        Self { call, process, subject, alone, turn: Mutex::new(Some(turn)), supervisor }
     }
 
     /// The channel to the process.
@@ -91,10 +97,17 @@ impl ProcessGuard {
         self.process.pid()
     }
 
-    /// Records that the call only waits for objects from now on, so that another one may run alone.
-    pub(crate) fn only_waits(&self) {
-        self.call.only_waits();
-        lock(&self.turn).take();
+    /// Records whether the call only waits for objects from now on. Then another one may run alone.
+    pub(crate) fn set_waiting(&self, waiting: bool) {
+        self.call.set_busy(!waiting);
+        if waiting {
+            lock(&self.turn).take();
+        }
+    }
+
+    /// Records that the call may still run although its caller has given up.
+    pub(crate) fn abandon(&self) {
+        self.process.control().abandon_call();
     }
 
     /// Returns why the call has failed.
@@ -107,29 +120,33 @@ impl ProcessGuard {
         let control = self.process.control();
         // Nothing is concluded if it does not end.
         let _ = tokio::time::timeout(EXIT_LIMIT, control.exited()).await;
+        if control.is_interrupted() {
+            let message = format!(
+                "the {service} was interrupted after {} min, because other calls wait for its memory; the operation is repeated",
+                INTERRUPTED_AFTER.as_secs() / 60
+            );
+            return CallFailure::Other(Failure::new(Category::ToolUnavailable, message));
+        }
         let Some(death) = control.death() else { return CallFailure::Other(failure) };
-        if death.is_caused_by(self.call.is_busy()) {
-            let message =
-                format!("the {service} ended while it worked on this and nothing else: {}", death.cause);
+        let cause = &death.cause.text;
+        if death.is_caused_by(self.call.is_busy(), self.alone) {
+            let message = format!("the {service} ended while it worked on this and nothing else: {cause}");
             return CallFailure::Crashed(Failure::new(Category::ToolCrashed, message));
         }
-        self.supervisor.0.suspect(death.busy);
+        self.supervisor.0.suspect(&self.subject);
         let message = format!(
-            "the {service} ended while it ran {} calls, which are tried again one at a time: {}",
-            death.in_flight, death.cause
+            "the {service} ended while it ran {} calls, which are tried again one at a time: {cause}",
+            death.in_flight
         );
         CallFailure::Interrupted(Failure::new(Category::ToolUnavailable, message))
     }
 
     /// Returns why a call that touches no cluster has failed. If it did not end in time, the process gets no more calls: it may
-    /// work on until it reaches a limit. It is replaced if it is the only one.
+    /// work on until it reaches a limit.
     pub(crate) async fn local_failure(&self, status: &Status) -> CallFailure {
         let failure = self.failure(status).await;
-        let Shared { controls, owner, .. } = &*self.supervisor.0;
-        let is_timeout =
-            matches!(&failure, CallFailure::Other(failure) if failure.category == Category::Timeout);
-        if is_timeout && controls.running_of(owner).len() == 1 {
-            self.process.control().retire();
+        if matches!(&failure, CallFailure::Other(failure) if failure.category == Category::Timeout) {
+            self.abandon();
         }
         failure
     }
@@ -138,9 +155,9 @@ impl ProcessGuard {
 /// Converts the gRPC status of a failed call.
 fn call_failed(service: Service, status: &Status) -> Failure {
     match status.code() {
-        Code::DeadlineExceeded => no_answer(service),
+        Code::DeadlineExceeded => no_answer(service, &format!(": {}", status.message())),
         // The client's own time limit.
-        Code::Cancelled if status.message() == "Timeout expired" => no_answer(service),
+        Code::Cancelled if status.message() == "Timeout expired" => no_answer(service, ""),
         Code::Cancelled => {
             Failure::new(Category::Cancelled, format!("the call to the {service} was canceled"))
         }
@@ -151,6 +168,6 @@ fn call_failed(service: Service, status: &Status) -> Failure {
     }
 }
 
-fn no_answer(service: Service) -> Failure {
-    Failure::new(Category::Timeout, format!("the {service} did not answer in time"))
+fn no_answer(service: Service, detail: &str) -> Failure {
+    Failure::new(Category::Timeout, format!("the {service} did not answer in time{detail}"))
 }

@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{
     Service, SupervisorConfig, ToolError,
-    control::{Call, Control, ControlGuard, Controls},
+    control::{Call, Control, ControlGuard, Controls, DeathCause},
     log,
 };
 use crate::generated::{
@@ -33,6 +33,8 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// Memory that the runtime of Go maps and never touches: it counts towards the limit of the kernel, but is not used.
 const UNTOUCHED: u64 = 64 << 20;
+/// What a process whose calls only wait may need in addition to what it has.
+const SPARE: u64 = 32 << 20;
 /// The exit code of a process that ends itself because a call has used more CPU time than it may.
 const EXIT_CPU_LIMIT: i32 = 86;
 
@@ -106,7 +108,7 @@ impl Process {
         let pid = child.id().unwrap_or_default();
         // It has no input yet.
         limit_memory(pid, config.hard_memory_limit).map_err(ToolError::Limit)?;
-        let guard = controls.add(owner, pid, child.stdin.take());
+        let guard = controls.add(owner, pid, child.stdin.take(), slot);
         let call = guard.control().begin().ok_or(ToolError::Closed)?;
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
@@ -115,7 +117,7 @@ impl Process {
         if config.service == Service::PackageTool {
             control.set_channel(channel.clone());
         }
-        let owned = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder, slot };
+        let owned = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder };
         tokio::spawn(owned.run(config.log_level.clone()));
         Ok((Self { channel, control }, call))
     }
@@ -149,20 +151,37 @@ impl Drop for Process {
 
 /// Limits the memory of a process: the kernel refuses to give it more. It writes no core dumps, which contain secrets.
 fn limit_memory(pid: u32, bytes: u64) -> std::io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let limit = |resource, bytes| {
-        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-        match prlimit(pid, resource, limit) {
-            // It has exited already, which is reported later.
-            Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(error) => Err(std::io::Error::from(error)),
-        }
-    };
-    if pid.is_none() {
-        return Ok(());
+    limit(pid, Resource::Data, bytes.saturating_add(UNTOUCHED))?;
+    limit(pid, Resource::Core, 0)
+}
+
+fn limit(pid: u32, resource: Resource, bytes: u64) -> std::io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    match prlimit(Some(pid), resource, limit) {
+        // It has exited already, which is reported later.
+        Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(std::io::Error::from(error)),
     }
-    limit(Resource::Data, bytes.saturating_add(UNTOUCHED))?;
-    limit(Resource::Core, 0)
+}
+
+/// Limits the memory of a process to what it has, and a little more. Returns that, without what it never touches. All sizes are in
+/// MiB. Returns `None` if the process keeps its `share`.
+pub fn shrink(pid: u32, share: usize) -> Option<usize> {
+    let share = u64::try_from(share).ok()? << 20;
+    let needed = data_bytes(pid)?.saturating_add(SPARE).saturating_sub(UNTOUCHED);
+    if needed >= share {
+        return None;
+    }
+    limit_memory(pid, needed).ok()?;
+    usize::try_from(needed.div_ceil(1 << 20)).ok()
+}
+
+/// Returns what counts towards the limit of the kernel.
+fn data_bytes(pid: u32) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(5)?.parse().ok()?;
+    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
 
 /// What belongs to a process until it has ended.
@@ -172,19 +191,18 @@ struct Owned {
     last_lines: log::LastLines,
     limit: u64,
     folder: TempDir,
-    slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Owned {
     /// Waits for the end of the process.
     async fn run(self, log_level: watch::Receiver<&'static str>) {
-        let Self { mut child, guard, last_lines, limit, folder, slot } = self;
+        let Self { mut child, guard, last_lines, limit, folder } = self;
         let control = guard.control();
         let cause = tokio::select! {
             status = child.wait() => {
                 let status = status.ok();
                 tracing::warn!(pid = control.pid(), ?status, "package tool ended");
-                Some(death_cause(status, last_lines.is_out_of_memory().await, limit))
+                death_cause(status, last_lines.is_out_of_memory().await, limit)
             }
             cause = control.killed() => cause,
             () = send_log_level(control, log_level) => None,
@@ -201,25 +219,36 @@ impl Owned {
             tracing::debug!(%error, "package tool was gone already");
         }
         control.set_death(cause);
-        drop((folder, slot));
+        drop(folder);
         drop(guard);
     }
 }
 
-/// Returns why a process has ended that was not ended by the manager, for users.
-fn death_cause(status: Option<ExitStatus>, out_of_memory: bool, limit: u64) -> String {
-    if status.and_then(|status| status.code()) == Some(EXIT_CPU_LIMIT) {
-        return "it used more CPU time than one call may use".to_owned();
+/// Returns why a process has ended that was not ended by the manager. `None` means that it was asked to end, by a signal to all
+/// processes.
+fn death_cause(status: Option<ExitStatus>, out_of_memory: bool, limit: u64) -> Option<DeathCause> {
+    if status.is_some_and(|status| status.success()) {
+        return None;
     }
     if out_of_memory {
-        return over_limit(limit);
+        return Some(over_limit(limit));
     }
-    status.map_or_else(|| "it has disappeared".to_owned(), |status| format!("it ended with {status}"))
+    let text = match status {
+        Some(status) if status.code() == Some(EXIT_CPU_LIMIT) => {
+            "it used more CPU time than one call may use".to_owned()
+        }
+        Some(status) => format!("it ended with {status}"),
+        None => "it has disappeared".to_owned(),
+    };
+    Some(DeathCause { text, is_memory: false })
 }
 
-/// Returns that a process has used too much memory, for users.
-pub fn over_limit(limit: u64) -> String {
-    format!("it needed more memory than its limit of {} MiB", limit >> 20)
+/// Returns that a process has used too much memory.
+pub fn over_limit(limit: u64) -> DeathCause {
+    DeathCause {
+        text: format!("it needed more memory than its limit of {} MiB", limit >> 20),
+        is_memory: true,
+    }
 }
 
 /// Sends the log level to the process, now and whenever it changes.
@@ -291,8 +320,9 @@ mod tests {
             (None, false, "has disappeared"),
         ];
         for (status, out_of_memory, expected) in rows {
-            let cause = death_cause(status, out_of_memory, 256 << 20);
-            assert!(cause.contains(expected), "{cause}");
+            let cause = death_cause(status, out_of_memory, 256 << 20).unwrap();
+            assert!(cause.text.contains(expected) && cause.is_memory == out_of_memory, "{cause:?}");
         }
+        assert_eq!(death_cause(exited(0), false, 1), None, "it was asked to end");
     }
 }
