@@ -560,14 +560,9 @@ mod tests {
         for (id, cluster) in others {
             let notified = notified.clone();
             let notify = move || notified.send(id).unwrap();
-            operations.start(
-                id.to_owned(),
-                cluster,
-                Operation::Remove,
-                false,
-                notify,
-                |_| async { "done" }.boxed(),
-            );
+            operations.start(id.to_owned(), cluster, Operation::Remove, false, notify, |_| {
+                async { "done" }.boxed()
+            });
         }
         assert_eq!(notifications.recv().await, Some("other"));
         assert!(notifications.try_recv().is_err(), "its namespace has no process");

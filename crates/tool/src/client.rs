@@ -198,7 +198,8 @@ impl PackageTool {
     /// Returns a process for an operation on the release object `subject`, unless it is canceled before. It may take long: other
     /// namespaces may use all memory.
     pub async fn process(&self, subject: &str, cancel: &CancellationToken) -> Result<ProcessGuard, Failure> {
-        let request = CallRequest { subject: subject.to_owned(), is_operation: true, ..CallRequest::default() };
+        let request =
+            CallRequest { subject: subject.to_owned(), is_operation: true, ..CallRequest::default() };
         let canceled = || Failure::new(Category::Cancelled, "the operation was canceled before it began");
         Ok(cancel.run_until_cancelled(self.acquire_for(request)).await.ok_or_else(canceled)??)
     }
@@ -296,7 +297,6 @@ impl PackageTool {
             None => Err(broken("Observe")),
         }
     }
-
 }
 
 /// Operations. Their process is acquired before, with [`PackageTool::process`].

@@ -315,7 +315,11 @@ impl<R: ReleaseKind> Work<R> {
         prepared.await.ok_or_else(not_begun)?
     }
 
-    async fn act(&self, prepared: Option<Prepared>, handle: &Handle<Outcome>) -> Result<Done, OperationFailure> {
+    async fn act(
+        &self,
+        prepared: Option<Prepared>,
+        handle: &Handle<Outcome>,
+    ) -> Result<Done, OperationFailure> {
         let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await?;
         // The process may have been acquired long after the slot.
         let desired = self.still_desired().ok_or_else(not_begun)?;

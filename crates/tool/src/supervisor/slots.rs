@@ -89,7 +89,10 @@ impl Slots {
             !one.is_interrupted() && one.retired_for().is_some_and(|time| time >= self.interrupted_after)
         };
         if let Some(process) = oldest.filter(is_due) {
-            tracing::info!(pid = process.pid(), "package tool is interrupted, because other calls wait for its memory");
+            tracing::info!(
+                pid = process.pid(),
+                "package tool is interrupted, because other calls wait for its memory"
+            );
             process.interrupt();
         }
     }
