@@ -8,20 +8,26 @@ use chandler_e2e::{
     manager::Manager, self_hosted::SelfHosted, wait::eventually, wait::eventually_within, world::condition,
 };
 use chandler_sandbox::{chart, provider::cluster_resource, testing};
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::{batch::v1::Job, events::v1::Event};
 use kube::{
     Api,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
-/// Doubles a text 40 times, or counts to a trillion, unless it is only a ConfigMap.
+/// Doubles a text 40 times, counts to a trillion, or has a hook that does not end, unless it is only a ConfigMap.
 const TEMPLATE: &str = r#"
 {{- if eq .Values.attack "memory" }}
 {{- $text := "0123456789abcdef" }}
 {{- range until 40 }}{{ $text = print $text $text }}{{ end }}
 {{- else if eq .Values.attack "cpu" }}
 {{- range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}
+{{- else if eq .Values.attack "hook" }}
+apiVersion: batch/v1
+kind: Job
+metadata: {name: {{ .Release.Name }}, annotations: {"helm.sh/hook": pre-install}}
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: hook, image: none}]}}}
+---
 {{- end }}
 apiVersion: v1
 kind: ConfigMap
@@ -30,6 +36,9 @@ metadata: {name: {{ .Release.Name }}}
 
 /// Little memory and CPU time, so that attacks end soon.
 const LIMITS: [&str; 4] = ["--memory-limit", "2048", "--tool-cpu-seconds", "2"];
+
+/// Memory for two processes.
+const FEW_PROCESSES: [&str; 4] = ["--memory-limit", "2048", "--tool-processes", "2"];
 
 /// The namespace of a tenant with one Cluster, `main`.
 struct Tenant<'t> {
@@ -151,6 +160,30 @@ async fn refuse_template(red: &Tenant<'_>) {
     assert!(message.contains("MiB"), "{message}");
 }
 
+/// Hooks of two namespaces do not end. A third namespace gets a process although there is memory for two only.
+async fn outlast_hooks(test: &SelfHosted, tenants: [&Tenant<'_>; 2]) {
+    let green = Tenant::new(test, "green").await;
+    let manager = Manager::from_process(test.management.start_manager_with(&FEW_PROCESSES));
+    let hooks: Api<Job> = Api::namespaced(test.management.client.clone(), "default");
+    for tenant in tenants {
+        // No Pods run on this cluster.
+        let name = format!("hook-{}", tenant.namespace);
+        tenant.apply(&name, "attack: hook").await;
+        eventually_within(Duration::from_mins(1), &format!("{name} runs"), || async {
+            hooks.get_opt(&name).await.unwrap()
+        })
+        .await;
+    }
+    let took = green.install("beside").await;
+    assert!(took < Duration::from_mins(1), "the hooks were not interrupted for it: {took:?}");
+    for tenant in tenants {
+        let release = tenant.release(&format!("hook-{}", tenant.namespace)).await.unwrap();
+        let failure = release.status.and_then(|status| status.last_failure);
+        assert!(failure.is_none(), "its hook is still waited for: {failure:?}");
+    }
+    manager.stop().await;
+}
+
 #[tokio::test]
 async fn a_chart_that_uses_all_memory_or_cpu_time_stalls_its_own_release_only() {
     let test = SelfHosted::new("tool-processes").await;
@@ -194,4 +227,5 @@ async fn a_chart_that_uses_all_memory_or_cpu_time_stalls_its_own_release_only() 
     red.apply("memory", "attack: none").await;
     red.wait_reason("memory", "True", "Ready").await;
     manager.stop().await;
+    outlast_hooks(&test, [&red, &blue]).await;
 }
