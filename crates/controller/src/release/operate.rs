@@ -262,8 +262,9 @@ impl<R: ReleaseKind> Work<R> {
         Outcome { key, tool: self.tool.id(), canceled, kind: operation.kind(), scope, result }
     }
 
-    /// Decides when a slot is free or a process was acquired, which may be long after the plan was made, whether the operation still has to run. Returns
-    /// the desired release if so. An object that does not reflect the spec of its placement yet is about to change.
+    /// Decides whether the operation still has to run: when a slot is free, and again when it has a process, both of which may be
+    /// long after the plan was made. Returns the desired release if so. An object that does not reflect the spec of its placement
+    /// yet is about to change.
     fn still_desired(&self) -> Option<Desired> {
         let object = self.context.releases.by_reference(&self.object)?;
         let is_removal = matches!(self.start.operation, Operation::Remove);
