@@ -47,15 +47,15 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Memory for so many processes, of which an owner gets at most half, so that it cannot occupy all with calls that take long.
-    /// `share` is in bytes.
+    /// Memory for so many processes, of which an owner gets at most half, so that it cannot occupy all with calls that take long. It
+    /// always gets enough for a process besides a parked one. `share` is in bytes.
     pub fn new(processes: usize, share: u64, shrink: Shrink) -> Self {
         let share = usize::try_from(share >> 20).unwrap_or(usize::MAX).clamp(1, usize::from(u16::MAX));
         let total = processes.saturating_mul(share).min(Semaphore::MAX_PERMITS);
         Self {
             semaphore: Arc::new(Semaphore::new(total)),
             share,
-            most: (total / 2).max(share),
+            most: (total / 2).max(share + share / 2).min(total.max(share)),
             kept: KEPT,
             interrupted_after: INTERRUPTED_AFTER,
             shrink,

@@ -150,3 +150,14 @@ async fn a_process_is_kept_for_a_moment_after_its_last_call() {
     assert!(tokio::time::timeout(KEPT + TICK * 2, b).await.is_err());
     assert!(a.control().is_retired());
 }
+
+#[tokio::test]
+async fn an_owner_whose_operation_waits_gets_another_process() {
+    let controls = controls(2);
+    let first = start(&controls, "a").unwrap();
+    let call = first.control().begin().unwrap();
+    call.set_busy(false);
+    let slot = tokio::time::timeout(TICK * 2, controls.slot("a")).await.unwrap();
+    assert!(slot.is_some() && first.control().is_retired(), "the first one is parked");
+    drop((call, first));
+}
