@@ -16,11 +16,14 @@ mod rights;
 mod tunnel;
 mod unused_rights;
 
+use std::fmt::Debug;
+
 use anyhow::{Context as _, Result, bail};
 use chandler_view::fleet::FleetReader;
 use clap::Args;
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Api, Client, Resource, api::ListParams, core::NamespaceResourceScope};
+use serde::de::DeserializeOwned;
 
 use self::finding::{Finding, Report, Severity};
 use crate::{
@@ -113,6 +116,25 @@ pub async fn run_checks(
 
 fn findings_of(check: &'static str, result: Result<Vec<Finding>>) -> Vec<Finding> {
     result.unwrap_or_else(|error| vec![Finding::unknown(check, format!("check failed: {error:#}"))])
+}
+
+/// Returns the API of a kind in a namespace. `None` means all namespaces.
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Lists the objects of a kind. Returns none if the API server does not serve the kind.
+async fn list<K: Clone + Debug + DeserializeOwned>(api: Api<K>, kinds: &str) -> Result<Vec<K>> {
+    match api.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
+        listed => Ok(listed.with_context(|| format!("listing {kinds}"))?.items),
+    }
 }
 
 fn kubernetes(version: &str) -> Finding {

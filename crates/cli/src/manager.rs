@@ -279,12 +279,11 @@ fn limits(
     waiting_clusters: usize,
     per_namespace: Option<usize>,
 ) -> Limits {
-    let at_least_one = |limit: usize| limit.max(1);
     Limits {
-        per_cluster: at_least_one(per_cluster),
-        overall: at_least_one(overall),
+        per_cluster: per_cluster.max(1),
+        overall: overall.max(1),
         per_namespace,
-        waiting_clusters: at_least_one(waiting_clusters),
+        waiting_clusters: waiting_clusters.max(1),
     }
 }
 

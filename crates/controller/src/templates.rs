@@ -72,7 +72,8 @@ impl Templates {
                 results.insert(key, Ok(one.template));
                 continue;
             }
-            match self.data_of(&key, &one).await {
+            let content = one.content.as_ref().map(|(name, content)| (*name, &**content));
+            match self.data_with(&one.template, &key, &one.cluster, (&one.other, content)).await {
                 Ok((data, digest)) => {
                     if let Some(text) = self.cached(placement, &key, &digest) {
                         results.insert(key, Ok(text));
@@ -99,26 +100,17 @@ impl Templates {
         Ok(results)
     }
 
-    /// Returns the data that a template reads, and the digest of both. `other` is data that is not about the cluster.
+    /// Returns the data that a template reads about a cluster, and the digest of both.
     pub async fn data(
         &self,
         template: &str,
         key: &ClusterKey,
         cluster: &DynamicObject,
-        other: &Parameters,
     ) -> Result<(Value, Digest), ComposeError> {
-        self.data_with(template, key, cluster, (other, None)).await
+        self.data_with(template, key, cluster, (&Parameters::new(), None)).await
     }
 
-    async fn data_of(
-        &self,
-        key: &ClusterKey,
-        one: &ClusterTemplate,
-    ) -> Result<(Value, Digest), ComposeError> {
-        let content = one.content.as_ref().map(|(name, content)| (*name, &**content));
-        self.data_with(&one.template, key, &one.cluster, (&one.other, content)).await
-    }
-
+    /// Returns the data that a template reads, also data that is not about the cluster, and the digest of both.
     async fn data_with(
         &self,
         template: &str,

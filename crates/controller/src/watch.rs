@@ -18,6 +18,18 @@ use serde::de::DeserializeOwned;
 /// How often a task looks whether a store is complete.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Returns a store of objects that were listed once and are not watched.
+pub fn listed<K>(objects: Vec<K>) -> Store<K>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    let mut writer = Writer::new(());
+    for object in objects {
+        writer.apply_watcher_event(&Event::Apply(object));
+    }
+    writer.as_reader()
+}
+
 /// The objects to watch.
 #[derive(Clone, Debug)]
 pub struct Scope {

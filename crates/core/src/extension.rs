@@ -15,4 +15,4 @@ pub(crate) use key::is_of_platform;
 pub use key::{ExtensionKey, namespace_of};
 pub(crate) use kubernetes::next_step;
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
-pub use resolve::{Chosen, Resolution, ResolutionInput, resolve};
+pub use resolve::{Chosen, Resolution, ResolutionInput, resolve, resolve_and_plan};

@@ -10,6 +10,7 @@ mod release;
 mod workloads;
 
 pub use checks::{Check, HealthChecks};
+pub(crate) use kinds::group;
 pub use kinds::has_status;
 pub use object::{ObjectState, object_state};
 pub use observation::Observation;

@@ -35,7 +35,7 @@ impl LoginHosts {
 }
 
 /// Returns the host, and the port unless it is the default port.
-pub fn authority(host: &str, port: Option<u16>) -> String {
+fn authority(host: &str, port: Option<u16>) -> String {
     port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 

@@ -41,6 +41,8 @@ pub use rollback_request::{RequestedRollback, RollbackOrigin, RollbackRequest};
 pub use state::State;
 pub use test_hooks::{PackageTest, TestNeed, TestReport, test_record};
 pub use tool::{RecordState, ToolChoice, check_same_tool, tool_with_record};
-pub use values_owner::{VALUES_SECRET_TYPE, may_write_values, values_secret_name, values_secret_name_of};
+pub use values_owner::{VALUES_SECRET_TYPE, may_write_values, values_secret_name_of};
 pub(crate) use values_secret::refer_to_values;
-pub use values_secret::{StoredValues, awaits_policy_values, must_write_values, unused_values_secret};
+pub use values_secret::{
+    StoredValues, awaits_policy_values, has_values_of_policy, must_write_values, unused_values_secret,
+};

@@ -128,7 +128,7 @@ impl Manager {
 
     pub fn from_process(child: Child) -> Self {
         let log = child.log().to_owned();
-        let log_start = std::fs::read(&log).map_or(0, |text| text.len());
+        let log_start = usize::try_from(child.log_start()).unwrap();
         Self { log, log_start, child: Some(child), secrets: canary::Secrets::default() }
     }
 

@@ -62,6 +62,7 @@ pub struct Child {
     handle: OwnedFd,
     exit: watch::Receiver<Option<ExitStatus>>,
     log: PathBuf,
+    log_start: u64,
     pid_file: PathBuf,
 }
 
@@ -70,6 +71,7 @@ impl Child {
         let log = log_path(&spec.home, &spec.name);
         let pid_file = pid_folder(&spec.home).join(&spec.name);
         let output = open_log(&log)?;
+        let log_start = output.metadata().map_or(0, |file| file.len());
         create_folder(pid_file.parent())?;
 
         let mut command = parent_death::command(&spec.program);
@@ -95,7 +97,7 @@ impl Child {
                 .map_err(|source| Error::Write { path: pid_file.clone(), source })?;
         }
         let exit = reap(process).map_err(|source| spec.not_started(source))?;
-        Ok(Self { name: spec.name.clone(), pid, handle, exit, log, pid_file })
+        Ok(Self { name: spec.name.clone(), pid, handle, exit, log, log_start, pid_file })
     }
 
     pub fn name(&self) -> &str {
@@ -108,6 +110,11 @@ impl Child {
 
     pub fn log(&self) -> &Path {
         &self.log
+    }
+
+    /// Returns the size of the log before the process started: several processes may write to the same file.
+    pub fn log_start(&self) -> u64 {
+        self.log_start
     }
 
     pub fn is_running(&self) -> bool {

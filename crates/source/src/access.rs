@@ -8,7 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_core::login_hosts::{self, LoginHosts};
+use chandler_core::login_hosts::LoginHosts;
 use reqwest::{Url, header::HeaderValue};
 use serde::Deserialize;
 
@@ -252,8 +252,7 @@ impl fmt::Debug for UrlLogin {
 }
 
 impl UrlLogin {
-    pub fn of(url: &str) -> Option<Self> {
-        let url = Url::parse(url).ok()?;
+    pub fn of(url: &Url) -> Option<Self> {
         let has_login = !url.username().is_empty() || url.password().is_some();
         let password = url.password().unwrap_or_default().to_owned();
         has_login.then(|| Self { user: url.username().to_owned(), password })
@@ -293,7 +292,7 @@ impl Access {
         if hosts.allow(host, port) {
             return Ok(());
         }
-        let (secret, host) = (hosts.secret().to_owned(), login_hosts::authority(host, port));
+        let (secret, host) = (hosts.secret().to_owned(), authority(url));
         Err(SourceError::LoginRefused { secret, host })
     }
 

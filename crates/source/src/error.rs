@@ -1,6 +1,9 @@
 use std::time::Duration;
 
-use chandler_core::failure::{Category, Failure};
+use chandler_core::{
+    failure::{Category, Failure},
+    url_login::WithoutLogin,
+};
 
 use crate::{PolicyUnavailable, VerificationError, addresses::RefusedAddress};
 
@@ -111,6 +114,13 @@ pub enum SourceError {
     PathMissing { revision: String, path: String },
     #[error("the package store failed: {0}")]
     Store(String),
+}
+
+impl SourceError {
+    /// Returns the error for an invalid URL, without the login in it.
+    pub(crate) fn invalid_url(url: &str) -> Self {
+        Self::InvalidUrl { url: WithoutLogin(url).to_string() }
+    }
 }
 
 /// Returns a size in MiB with one decimal.

@@ -264,10 +264,7 @@ impl HttpResponse {
 fn redirect(response: &HttpResponse) -> Result<Option<Url>, SourceError> {
     let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let Some(target) = response.header(LOCATION).filter(|_| is_redirect) else { return Ok(None) };
-    let next = response
-        .url
-        .join(target)
-        .map_err(|_| SourceError::InvalidUrl { url: WithoutLogin(target).to_string() })?;
+    let next = response.url.join(target).map_err(|_| SourceError::invalid_url(target))?;
     Ok(Some(next))
 }
 

@@ -11,10 +11,7 @@ mod signatures;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_core::{
-    digest::Digest, package_format::PackageFormat, release::PackageReference, url_login::WithoutLogin,
-    version,
-};
+use chandler_core::{digest::Digest, package_format::PackageFormat, release::PackageReference, version};
 use reqwest::{
     Url,
     header::{ACCEPT, HeaderMap, HeaderValue},
@@ -268,7 +265,7 @@ fn from_tag(tag: &str) -> String {
 
 /// Returns the URL of a repository in the registry, such as `https://registry.example/v2/charts/hello/`.
 fn repository_url(reference: &PackageReference) -> Result<Url, SourceError> {
-    let invalid = || SourceError::InvalidUrl { url: WithoutLogin(&reference.repository).to_string() };
+    let invalid = || SourceError::invalid_url(&reference.repository);
     let rest = reference.repository.strip_prefix(SCHEME).ok_or_else(invalid)?.trim_end_matches('/');
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = format!("{path}/{}", reference.name);

@@ -1,6 +1,7 @@
 //! Resolves and fetches packages from every kind of source.
 
 use std::{
+    borrow::Cow,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -31,6 +32,7 @@ use crate::{
     quotas::claim,
     repositories::Repositories,
     single_flight::SingleFlightCache,
+    store::Claim,
     verification::Verification,
 };
 
@@ -52,10 +54,10 @@ pub struct ResolvedPackage {
 
 impl ResolvedPackage {
     /// Returns the access with the login of the repository's URL, if it has one.
-    fn with_login(&self, access: &Access) -> Access {
+    fn with_login<'a>(&self, access: &'a Access) -> Cow<'a, Access> {
         match &self.location {
-            Location::Https { login: Some(login), .. } => login.add_to(access),
-            Location::Https { .. } | Location::Oci { .. } => access.clone(),
+            Location::Https { login: Some(login), .. } => Cow::Owned(login.add_to(access)),
+            Location::Https { .. } | Location::Oci { .. } => Cow::Borrowed(access),
         }
     }
 }
@@ -192,7 +194,8 @@ impl Packages {
         resolved: &ResolvedPackage,
         access: &Access,
     ) -> Result<StoredPackage, SourceError> {
-        let access = &resolved.with_login(access);
+        let access = resolved.with_login(access);
+        let access = &*access;
         self.verify(resolved, access).await?;
         let claim = claim(resolved, access);
         let find = |digest: &Digest| self.store.get_proven(digest, &resolved.format, &claim);
@@ -206,7 +209,7 @@ impl Packages {
         };
         let key = (source, resolved.digest.clone(), AccessDigest::from(access));
         let (namespace, max_age) = (&access.namespace, Duration::MAX);
-        let download = |_, slot| self.download(resolved, access, slot);
+        let download = |_, slot| self.download(resolved, access, claim.clone(), slot);
         let downloads = &self.downloads;
         let digest = downloads.get_with_slot(&self.download_slots, namespace, max_age, key, download).await?;
         // The cached result of an earlier download does not prove that the file still exists.
@@ -214,7 +217,7 @@ impl Packages {
             return Ok(stored);
         }
         let slot = self.download_slots.acquire(namespace).await?;
-        let digest = self.download(resolved, access, slot).await?;
+        let digest = self.download(resolved, access, claim.clone(), slot).await?;
         find(&digest).ok_or_else(|| SourceError::Store(format!("{digest} disappeared from the store")))
     }
 
@@ -222,9 +225,10 @@ impl Packages {
         &self,
         resolved: &ResolvedPackage,
         access: &Access,
+        claim: Claim,
         slot: NamespacePermit,
     ) -> Result<Digest, SourceError> {
-        let (claim, _slot) = (claim(resolved, access), slot);
+        let _slot = slot;
         match &resolved.location {
             Location::Https { base_url, archive, .. } => {
                 self.repositories.fetch(base_url, archive, resolved.digest.as_ref(), access, claim).await

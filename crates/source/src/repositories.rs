@@ -11,7 +11,6 @@ use std::{
 
 use chandler_core::{
     digest::Digest, package_format::PackageFormat, quota::Quotas, release::PackageReference,
-    url_login::WithoutLogin,
 };
 use reqwest::{
     StatusCode, Url,
@@ -247,7 +246,7 @@ impl Repositories {
         access: &Access,
         validators: HeaderMap,
     ) -> Result<HttpResponse, SourceError> {
-        let url = base_url.join("index.yaml").map_err(|_| invalid_url(base_url.as_str()))?;
+        let url = base_url.join("index.yaml").map_err(|_| SourceError::invalid_url(base_url.as_str()))?;
         self.request(base_url, url, access, validators).await
     }
 
@@ -320,28 +319,24 @@ fn parse_repository(repository: &str, access: &Access) -> Result<(Url, Access), 
     let mut url = Url::parse(&format!("{}/", repository.trim_end_matches('/')))
         .ok()
         .filter(|url| url.scheme() == "https" && url.has_host())
-        .ok_or_else(|| invalid_url(repository))?;
-    let Some(login) = UrlLogin::of(repository) else { return Ok((url, access.clone())) };
+        .ok_or_else(|| SourceError::invalid_url(repository))?;
+    let Some(login) = UrlLogin::of(&url) else { return Ok((url, access.clone())) };
     let access = login.add_to(access);
     let stripped = url.set_username("").and_then(|()| url.set_password(None));
-    stripped.map_err(|()| invalid_url(repository))?;
+    stripped.map_err(|()| SourceError::invalid_url(repository))?;
     Ok((url, access))
 }
 
 fn archive_url(base_url: &Url, entry: &ArchiveEntry) -> Result<Url, SourceError> {
     let text = entry.urls.first().map_or("", String::as_str);
     let url = base_url.join(text).ok().filter(|url| url.scheme() == "https" && url != base_url);
-    url.ok_or_else(|| invalid_url(text))
+    url.ok_or_else(|| SourceError::invalid_url(text))
 }
 
 fn published_digest(entry: &ArchiveEntry) -> Result<Option<Digest>, IndexError> {
     let Some(text) = entry.digest.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
     let digest = Digest::parse(text).ok_or_else(|| IndexError::Digest { version: entry.version.clone() })?;
     Ok(Some(digest))
-}
-
-fn invalid_url(text: &str) -> SourceError {
-    SourceError::InvalidUrl { url: WithoutLogin(text).to_string() }
 }
 
 #[cfg(test)]
@@ -380,7 +375,9 @@ mod tests {
             parse_repository("https://user:canary@charts.example", &Access::default()).unwrap();
         assert_eq!(base_url.as_str(), "https://charts.example/");
         assert!(access.authorization(&base_url).unwrap().is_some());
-        assert!(!invalid_url("http://user:canary@charts.example").to_string().contains("canary"));
+        assert!(
+            !SourceError::invalid_url("http://user:canary@charts.example").to_string().contains("canary")
+        );
     }
 
     #[test]

@@ -102,11 +102,7 @@ impl Packages {
         let (scheme, base_url) = if is_artifact {
             ("oci", artifact_url(url)?)
         } else {
-            (
-                "https",
-                Url::parse(url)
-                    .map_err(|_| SourceError::InvalidUrl { url: WithoutLogin(url).to_string() })?,
-            )
+            ("https", Url::parse(url).map_err(|_| SourceError::invalid_url(url))?)
         };
         let Requirement::SignedBy(required) = self.verification.policy()?.requirement(scheme, &base_url)
         else {

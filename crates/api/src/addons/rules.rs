@@ -17,10 +17,13 @@ pub(crate) fn absolute_url() -> Rule {
     .message("must begin with https:// or oci:// and name a host, for example https://charts.example.com")
 }
 
+/// Matches a URL with a user name or password.
+pub(crate) const LOGIN: &str = "^[A-Za-z]+://[^/]*@";
+
 /// A user name or password is refused where it is new. Objects that already have one keep working, because the API server
 /// accepts an old value that does not change.
 pub(crate) fn no_login() -> Rule {
-    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')").message(
+    Rule::new(format!("!self.matches('{LOGIN}')")).message(
         "must not contain a user name or password: write them to a Secret, and refer to it in credentials",
     )
 }

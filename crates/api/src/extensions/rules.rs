@@ -3,6 +3,8 @@
 use kube_core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+use crate::addons::rules::LOGIN;
+
 /// One version, complete or partial: `1`, `v1.34`, `1.34.2-rc.1+build`.
 const VERSION: &str = r"v?\d+([.]\d+){0,2}(-[\w.-]+)?([+][\w.-]+)?";
 /// One version of a range, where `x` and `*` match any number. Its length adds to the cost of the rule, which the API server
@@ -36,7 +38,7 @@ pub(super) fn https_url() -> Rule {
 }
 
 pub(super) fn no_login() -> Rule {
-    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')")
+    Rule::new(format!("!self.matches('{LOGIN}')"))
         .message("must not contain a user name or password: write them to the Secret of spec.credentials")
 }
 
@@ -44,12 +46,12 @@ const LOGIN_IN_REPOSITORY: &str = "must not contain a user name or password: wri
                                    catalog whose credentials name it";
 
 pub(super) fn no_login_outside_of_catalogs() -> Rule {
-    Rule::new("!self.matches('^[A-Za-z]+://[^/]*@')").message(LOGIN_IN_REPOSITORY)
+    Rule::new(format!("!self.matches('{LOGIN}')")).message(LOGIN_IN_REPOSITORY)
 }
 
 /// For packages that users write. AddonReleases have no such rule: they are made of objects that may be older than the rule.
 pub(super) fn package_without_login() -> Rule {
-    Rule::new("!has(self.repository) || !self.repository.matches('^[A-Za-z]+://[^/]*@')")
+    Rule::new(format!("!has(self.repository) || !self.repository.matches('{LOGIN}')"))
         .message(LOGIN_IN_REPOSITORY)
         .field_path(".repository")
 }
@@ -67,8 +69,10 @@ pub(super) fn git_url() -> Rule {
 
 /// Allows only the user of an ssh URL.
 pub(super) fn git_login() -> Rule {
-    Rule::new("self.startsWith('ssh://') ? !self.matches('^ssh://[^/]*:[^/]*@') : !self.matches('^[A-Za-z]+://[^/]*@')")
-        .message("must not contain a user name or password: write them to the Secret of spec.credentials")
+    Rule::new(format!(
+        "self.startsWith('ssh://') ? !self.matches('^ssh://[^/]*:[^/]*@') : !self.matches('{LOGIN}')"
+    ))
+    .message("must not contain a user name or password: write them to the Secret of spec.credentials")
 }
 
 /// An ssh server is verified by `known_hosts`, which is in the Secret.

@@ -1,14 +1,13 @@
 //! Checks whether the manager may impersonate the ServiceAccounts of ExtensionInstances and Syncs.
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use chandler_api::extensions::{ExtensionInstance, SyncObject};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams, core::NamespaceResourceScope};
-use serde::de::DeserializeOwned;
+use kube::{Client, ResourceExt as _};
 
-use super::{Finding, ManagerIdentity, rights};
+use super::{Finding, ManagerIdentity, api, list, rights};
 
 const CHECK: &str = "impersonation";
 
@@ -20,8 +19,8 @@ pub async fn check(
     manager: &ManagerIdentity,
     namespace: Option<&str>,
 ) -> Result<Vec<Finding>> {
-    let instances: Vec<ExtensionInstance> = list(client, namespace, "ExtensionInstances").await?;
-    let syncs: Vec<SyncObject> = list(client, namespace, "Syncs").await?;
+    let instances: Vec<ExtensionInstance> = list(api(client, namespace), "ExtensionInstances").await?;
+    let syncs: Vec<SyncObject> = list(api(client, namespace), "Syncs").await?;
     let users = accounts(&instances).into_iter().chain(sync_accounts(&syncs));
     let mut findings = Vec::new();
     for ((namespace, account), user) in users.collect::<BTreeMap<_, _>>() {
@@ -37,21 +36,6 @@ pub async fn check(
         }
     }
     Ok(findings)
-}
-
-/// Lists the objects of a kind. Returns none if the API server does not serve the kind.
-async fn list<K>(client: &Client, namespace: Option<&str>, kinds: &'static str) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    match api.list(&ListParams::default()).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Vec::new()),
-        listed => Ok(listed.with_context(|| format!("listing {kinds}"))?.items),
-    }
 }
 
 /// Returns the accounts of Syncs, each with one of its Syncs.

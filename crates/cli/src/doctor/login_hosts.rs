@@ -8,7 +8,7 @@ use chandler_core::login_hosts::HOSTS_ANNOTATION;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::Finding;
+use super::{Finding, api};
 
 const CHECK: &str = "login-hosts";
 
@@ -17,11 +17,10 @@ type SecretName = (String, String);
 
 /// Checks the Secrets of other namespaces that HelmChartProxies use. Returns nothing if there are none.
 pub async fn check(client: &Client, namespace: Option<&str>) -> Result<Vec<Finding>> {
-    let api: Api<HelmChartProxy> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let placements = api.list(&ListParams::default()).await.context("listing HelmChartProxies")?;
+    let placements = api::<HelmChartProxy>(client, namespace)
+        .list(&ListParams::default())
+        .await
+        .context("listing HelmChartProxies")?;
     let shared: BTreeSet<SecretName> = placements.iter().filter_map(shared_login).collect();
     let mut unlimited = Vec::new();
     for (namespace, name) in &shared {

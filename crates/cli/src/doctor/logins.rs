@@ -1,21 +1,23 @@
 //! Checks for user names and passwords in URLs. New objects cannot have them; older ones keep working, but all users who may
 //! read the object can read the password.
 
+use std::pin::pin;
+
 use anyhow::{Context as _, Result};
 use chandler_api::{
     addons::HelmChartProxy,
     extensions::{Extension, ExtensionCatalog, ExtensionInstance},
 };
 use chandler_core::url_login::has_login;
+use chandler_view::paging::pages;
+use futures::TryStreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
+use kube::{Client, Resource, ResourceExt as _, api::ListParams};
 use serde::de::DeserializeOwned;
 
-use super::Finding;
+use super::{Finding, api};
 
 const CHECK: &str = "logins";
-/// Objects of a namespace can be many; a page keeps them out of memory.
-const PAGE: u32 = 500;
 
 /// Checks the objects of a namespace. `None` means all namespaces.
 pub async fn check(client: &Client, namespace: Option<&str>) -> Result<Vec<Finding>> {
@@ -61,22 +63,17 @@ where
         + DeserializeOwned
         + std::fmt::Debug,
 {
-    let objects: Api<K> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
+    let mut pages = pin!(pages(api::<K>(client, namespace), ListParams::default()));
     let mut findings = Vec::new();
-    let mut page = ListParams::default().limit(PAGE);
     loop {
-        let listed = match objects.list(&page).await {
+        match pages.try_next().await {
+            Ok(Some(page)) => {
+                findings.extend(page.iter().filter_map(|object| finding(object, field(object)?)));
+            }
+            Ok(None) => return Ok(findings),
             // The check of kinds reports it.
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(findings),
-            listed => listed.with_context(|| format!("listing {}", K::plural(&())))?,
-        };
-        findings.extend(listed.items.iter().filter_map(|object| finding(object, field(object)?)));
-        match listed.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(findings),
+            Err(error) => return Err(error).with_context(|| format!("listing {}", K::plural(&()))),
         }
     }
 }

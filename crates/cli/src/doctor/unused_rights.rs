@@ -1,8 +1,8 @@
 //! Checks which permissions of the manager could be removed, because no object needs them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Debug};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use chandler_api::{
     addons::FleetAddonConfig,
     extensions::{AddonPolicy, ExtensionInstance, SyncObject},
@@ -12,10 +12,10 @@ use k8s_openapi::api::{
     authorization::v1::ResourceAttributes,
     rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject},
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{Finding, ManagerIdentity, rights};
+use super::{Finding, ManagerIdentity, list, rights};
 
 const CHECK: &str = "unused-rights";
 const IMPERSONATOR: &str = "chandler-impersonator";
@@ -44,13 +44,13 @@ pub async fn check(client: &Client, manager: &ManagerIdentity) -> Result<Vec<Fin
 }
 
 async fn read(client: &Client, manager: &ManagerIdentity) -> Result<Usage> {
-    let instances: Vec<ExtensionInstance> = list(client).await?;
-    let syncs: Vec<SyncObject> = list(client).await?;
-    let policies: Vec<AddonPolicy> = list(client).await?;
-    let tunnels: Vec<ClusterTunnel> = list(client).await?;
-    let fleet: Vec<FleetAddonConfig> = list(client).await?;
-    let bindings: Vec<RoleBinding> = list(client).await?;
-    let cluster_bindings: Vec<ClusterRoleBinding> = list(client).await?;
+    let instances: Vec<ExtensionInstance> = list_all(client).await?;
+    let syncs: Vec<SyncObject> = list_all(client).await?;
+    let policies: Vec<AddonPolicy> = list_all(client).await?;
+    let tunnels: Vec<ClusterTunnel> = list_all(client).await?;
+    let fleet: Vec<FleetAddonConfig> = list_all(client).await?;
+    let bindings: Vec<RoleBinding> = list_all(client).await?;
+    let cluster_bindings: Vec<ClusterRoleBinding> = list_all(client).await?;
     let reads_objects = |instance: &&ExtensionInstance| {
         instance.spec.parameters_from.iter().any(|from| from.object.is_some() || from.objects.is_some())
     };
@@ -90,15 +90,11 @@ async fn is_allowed(
     rights::is_allowed(client, manager, access).await
 }
 
-/// Lists the objects of a kind in all namespaces. Returns none if the API server does not serve the kind.
-async fn list<K>(client: &Client) -> Result<Vec<K>>
+async fn list_all<K>(client: &Client) -> Result<Vec<K>>
 where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    match Api::<K>::all(client.clone()).list(&ListParams::default()).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        listed => Ok(listed.with_context(|| format!("listing {}", K::plural(&())))?.items),
-    }
+    list(Api::all(client.clone()), &K::plural(&())).await
 }
 
 /// Returns whether a binding lets the manager impersonate ServiceAccounts.

@@ -14,15 +14,17 @@ use chandler_core::{
 use chandler_source::{Access, CatalogRequest, Packages};
 use kube::{
     ResourceExt as _,
-    runtime::{
-        reflector::{ObjectRef, Store, store::Writer},
-        watcher::Event,
-    },
+    runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::watch;
 
 use super::{changes::ChangedCatalogs, ready};
-use crate::{locks::Mutex, metrics::CatalogCounts, routing::ObjectKey, watch::are_listed};
+use crate::{
+    locks::Mutex,
+    metrics::CatalogCounts,
+    routing::ObjectKey,
+    watch::{are_listed, listed},
+};
 
 /// How long changes are collected: a commit can change several catalogs, which are read one after the other.
 const COLLECTED_FOR: Duration = Duration::from_secs(1);
@@ -50,11 +52,7 @@ impl Catalogs {
 
     /// Creates a cache of catalogs that were listed once and are not watched.
     pub fn listed(objects: Vec<ExtensionCatalog>, packages: Arc<Packages>) -> Self {
-        let mut writer = Writer::new(());
-        for object in objects {
-            writer.apply_watcher_event(&Event::Apply(object));
-        }
-        Self::new(vec![writer.as_reader()], packages, watch::channel(0).0)
+        Self::new(vec![listed(objects)], packages, watch::channel(0).0)
     }
 
     /// Returns the catalog with this name. [`chandler_core::catalog::may_use`] decides whether a namespace may use it.
@@ -157,6 +155,7 @@ fn read(
 mod tests {
     use chandler_sandbox::{certificates::Authority, chart, repository::ChartRepository};
     use chandler_source::{AddressPolicy, SourceOptions, Store as PackageStore};
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
     use serde_json::json;
 
     use super::*;

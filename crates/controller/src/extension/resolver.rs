@@ -14,7 +14,7 @@ use chandler_api::{
     extensions::{AddonRelease, ExtensionInstance},
 };
 use chandler_core::{
-    extension::{Demand, Kubernetes, Resolution, ResolutionInput, demand, kubernetes, resolve},
+    extension::{Demand, Kubernetes, Resolution, ResolutionInput, demand, kubernetes, resolve_and_plan},
     identity::ClusterKey,
     placement::PlacementKind as _,
     resolution::UpgradePlan,
@@ -61,8 +61,8 @@ pub struct Resolved {
 
 impl Resolved {
     fn new(demand: Demand, input: ResolutionInput) -> Self {
-        let (from, to) = input.next_upgrade();
-        Self { resolution: resolve(&input), next_upgrade: input.plan(&from, &to), demand, input }
+        let (resolution, next_upgrade) = resolve_and_plan(&input);
+        Self { demand, input, resolution, next_upgrade }
     }
 }
 

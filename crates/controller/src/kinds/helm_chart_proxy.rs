@@ -12,12 +12,12 @@ use chandler_api::{
 use chandler_core::{
     digest::Digest,
     identity::{ClusterKey, ClusterMap},
-    parameters::Parameters,
     placement::{
-        KubernetesVersions, PlacementKind as _, RENDERED_FROM_ANNOTATION, Rendering, VALUES_FROM,
-        release_object, rendered_release_object, rendering,
+        KubernetesVersions, PlacementKind as _, RENDERED_FROM_ANNOTATION, Rendering, release_object,
+        rendered_release_object, rendering,
     },
     poll::Poll,
+    release::has_values_of_policy,
 };
 use futures::{FutureExt as _, future::BoxFuture};
 use jiff::Timestamp;
@@ -115,7 +115,7 @@ impl Composer {
         };
         if policy.missing().is_some() {
             // What the policy has said last is part of these releases.
-            composed.retain(|key, _| !existing.get(key).is_some_and(|there| has_values_of_policy(there)));
+            composed.retain(|key, _| !existing.get(key).is_some_and(|there| has_values_of_policy(&**there)));
         }
         self.set_versions(placement, clusters, existing, &mut composed).await;
         Ok(composed)
@@ -214,7 +214,7 @@ impl Composer {
         if !template.contains("{{") {
             return Ok(Known::Plain);
         }
-        let (data, digest) = self.templates.data(template, key, cluster, &Parameters::new()).await?;
+        let (data, digest) = self.templates.data(template, key, cluster).await?;
         let last = there.and_then(|there| there.annotations().get(RENDERED_FROM_ANNOTATION));
         match (rendering(template, &digest, last.map(String::as_str)), there) {
             (Rendering::Current, Some(there)) => Ok(Known::Current(there.spec.values.clone(), digest)),
@@ -224,11 +224,6 @@ impl Composer {
             }),
         }
     }
-}
-
-/// Returns whether a policy has a part in the values of a release object.
-fn has_values_of_policy(release: &HelmReleaseProxy) -> bool {
-    release.annotations().get(RENDERED_FROM_ANNOTATION).is_some_and(|from| from == VALUES_FROM)
 }
 
 /// The values of a cluster before any template is evaluated.

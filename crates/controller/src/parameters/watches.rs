@@ -29,8 +29,7 @@ const RECONNECT: Duration = Duration::from_secs(1);
 /// Delay before a watch that has failed begins again.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// The watches. Clones share them.
-#[derive(Clone)]
+/// The watches.
 pub struct Watches(Arc<Shared>);
 
 struct Shared {

@@ -99,17 +99,18 @@ impl SlowReconciles {
         let is_running = |((namespace, _), slow): &(&ObjectName, &SlowReconcile)| {
             *namespace == object.0 && slow.result.is_none()
         };
-        let others = all.iter().filter(is_running).count();
-        let is_put_off = must_wait(all.len(), others);
+        if !all.contains_key(object) {
+            let is_put_off =
+                all.len() >= SCARCE && must_wait(all.len(), all.iter().filter(is_running).count());
+            return if is_put_off { Next::PutOff } else { Next::Reconcile };
+        }
         match all.get_mut(object) {
-            None if is_put_off => Next::PutOff,
-            None => Next::Reconcile,
             Some(slow) if slow.result.is_none() => {
                 // It may have been enqueued before the reconcile was known to be slow.
                 slow.outdated = true;
                 Next::Wait
             }
-            Some(_) => match all.remove(object) {
+            _ => match all.remove(object) {
                 Some(SlowReconcile { result: Some(result), outdated: false }) => Next::Ended(result),
                 _ => Next::Reconcile,
             },

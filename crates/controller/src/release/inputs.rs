@@ -79,15 +79,11 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         check_same_tool(&resolved.reference, (&installed, before), (&format, now))
     }
 
-    /// Returns the version that a rollout gives to a release that follows the newest one. Fails if the catalog does not offer the
-    /// installed version any more: instead of another version, which the filter would choose, the release keeps its own and gets a
-    /// condition.
+    /// Returns the version that a rollout gives to a release that follows the newest one.
     pub async fn followed_version(&self, followed: FollowedPackage) -> Result<String, Failure> {
         let FollowedPackage { desired, installed, of_rollout } = followed;
         if let Some(installed) = &installed {
-            let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
-            let package = (desired.package.name.as_str(), installed.as_str());
-            self.catalogs.check_installed(own, catalog, package).await?;
+            self.check_installed(&desired, installed).await?;
         }
         if let Some(version) = of_rollout {
             return Ok(version);
@@ -145,10 +141,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let access = self.access(desired).await?;
         if let Some(known) = known.filter(|known| known.reference == reference) {
-            // Instead of another version, which the filter would choose, the release keeps its own and gets a condition.
-            let package = (desired.package.name.as_str(), known.version.as_str());
-            let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
-            self.catalogs.check_installed(own, catalog, package).await?;
+            self.check_installed(desired, &known.version).await?;
         }
         let resolved = match (self.resolve(desired, &access).await, known) {
             (Ok(resolved), _) => resolved,
@@ -172,6 +165,13 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }
         self.inspected(&stored, reference).await
+    }
+
+    /// Fails if the catalog does not offer the installed version any more: instead of another version, which the filter would choose,
+    /// the release keeps its own and gets a condition.
+    async fn check_installed(&self, desired: &Desired, version: &str) -> Result<(), Failure> {
+        let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
+        self.catalogs.check_installed(own, catalog, (&desired.package.name, version)).await
     }
 
     /// Resolves the package to a version that exists.

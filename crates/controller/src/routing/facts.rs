@@ -20,6 +20,7 @@ use chandler_core::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource as _, ResourceExt as _, api::DynamicObject};
+use serde_json::Value;
 
 use super::ObjectKey;
 use crate::{
@@ -41,9 +42,9 @@ impl Revision {
     }
 
     /// Hashes the part of a Cluster that templates can read, which excludes the conditions that Chandler writes.
-    fn of_cluster(cluster: &DynamicObject) -> Self {
+    fn of_cluster(cluster: &Value) -> Self {
         let mut hasher = DefaultHasher::new();
-        visible_to_templates(&as_json(cluster)).to_string().hash(&mut hasher);
+        visible_to_templates(cluster).to_string().hash(&mut hasher);
         Self(hasher.finish())
     }
 }
@@ -203,13 +204,13 @@ pub struct Cluster {
 impl Cluster {
     /// Returns `None` for an object without a namespace.
     pub fn of(cluster: &DynamicObject) -> Option<Self> {
-        let view = ClusterView::of(&cluster.data).unwrap_or_default();
+        let (view, object) = (ClusterView::of(&cluster.data).unwrap_or_default(), as_json(cluster));
         Some(Self {
             key: clusters::key(cluster)?,
             uid: cluster.uid(),
-            revision: Revision::of_cluster(cluster),
+            revision: Revision::of_cluster(&object),
             labels: cluster.labels().clone(),
-            class: class_of(&as_json(cluster), &view),
+            class: class_of(&object, &view),
         })
     }
 }

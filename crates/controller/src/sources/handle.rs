@@ -16,10 +16,7 @@ use chandler_core::{
 use chandler_source::{FilesOwner, Packages, SourceTree, StoredRevision};
 use kube::{
     Client, ResourceExt as _,
-    runtime::{
-        reflector::{ObjectRef, Store, store::Writer},
-        watcher::Event,
-    },
+    runtime::reflector::{ObjectRef, Store},
 };
 use tokio::sync::watch;
 
@@ -29,7 +26,10 @@ use super::{
     tags::{self, TagKey},
 };
 use crate::{
-    locks::Mutex, namespace_labels::NamespaceLabels, single_flight::SingleFlight, watch::are_listed,
+    locks::Mutex,
+    namespace_labels::NamespaceLabels,
+    single_flight::SingleFlight,
+    watch::{are_listed, listed},
 };
 
 /// The content key of files, and the files.
@@ -106,11 +106,7 @@ impl Sources {
 
     /// Creates a cache of Sources that were listed once and are not watched.
     pub fn listed(client: Client, objects: Vec<Source>, packages: Arc<Packages>, platform: &str) -> Self {
-        let mut writer = Writer::new(());
-        for object in objects {
-            writer.apply_watcher_event(&Event::Apply(object));
-        }
-        Self::new(client, vec![writer.as_reader()], packages, platform, watch::Sender::default())
+        Self::new(client, vec![listed(objects)], packages, platform, watch::Sender::default())
     }
 
     pub(super) fn with_min_interval(self, min_interval: Duration) -> Self {
@@ -218,6 +214,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use chandler_api::extensions::Scope;
+    use kube::runtime::{reflector::store::Writer, watcher::Event};
 
     use super::*;
     use crate::sources::testing::{offline, packages, source, stored};

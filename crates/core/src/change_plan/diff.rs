@@ -15,7 +15,7 @@ use super::{
     ObjectRole, ReleaseObject,
     mask::{hide, mask},
 };
-use crate::parameters::SecretValues;
+use crate::{health::group, parameters::SecretValues};
 
 /// Lines around a change.
 const CONTEXT: usize = 3;
@@ -109,9 +109,7 @@ pub fn diff_objects(
     view: DiffView,
 ) -> Vec<ObjectDiff> {
     let (old, new) = (by_key(old), by_key(new));
-    let mut keys: Vec<_> = old.keys().chain(new.keys()).collect();
-    keys.sort();
-    keys.dedup();
+    let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
     keys.into_iter()
         .filter_map(|key| diff(old.get(key).copied(), new.get(key).copied(), secrets, view))
         .collect()
@@ -121,8 +119,8 @@ fn by_key(objects: &[ReleaseObject]) -> BTreeMap<Key, &ReleaseObject> {
     let mut all = BTreeMap::new();
     for one in objects {
         let ObjectRecord { api_version, kind, namespace, name } = &one.object;
-        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let mut key = (group.to_owned(), kind.clone(), namespace.clone(), name.clone(), one.role, 0);
+        let mut key =
+            (group(api_version).to_owned(), kind.clone(), namespace.clone(), name.clone(), one.role, 0);
         while all.contains_key(&key) {
             key.5 += 1;
         }

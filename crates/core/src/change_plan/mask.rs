@@ -116,14 +116,18 @@ fn mask_secrets(value: &mut Value, other: Option<&Value>, marks: Marks) -> bool 
         }
         _ => {}
     }
-    // The annotation has a copy of the whole object.
-    if found
-        && let Some(annotation) =
-            value.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED_ANNOTATION))
-    {
-        *annotation = Value::from(MASKED);
+    if found {
+        mask_copy(value);
     }
     found
+}
+
+/// Masks the copy of the whole object in the annotation of `kubectl apply`.
+fn mask_copy(object: &mut Value) {
+    let annotations = object.pointer_mut("/metadata/annotations");
+    if let Some(copy) = annotations.and_then(|all| all.get_mut(LAST_APPLIED_ANNOTATION)) {
+        *copy = Value::from(MASKED);
+    }
 }
 
 /// Masks the items of a list of Secrets, which need not name their kind.
@@ -137,11 +141,7 @@ fn mask_items(items: &mut [Value], other: Option<&Value>, marks: Marks) {
         {
             mask_fields(fields, other, marks);
         }
-        if let Some(annotation) =
-            item.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED_ANNOTATION))
-        {
-            *annotation = Value::from(MASKED);
-        }
+        mask_copy(item);
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn undecidable(
                 let running = running.get(name);
                 let counts = |known: &&Candidate| match running {
                     Some(running) => running.version == known.name.version,
-                    None => !known.withdrawn && known.defect.is_none() && known.not_offered.is_none(),
+                    None => known.is_usable(),
                 };
                 let dependencies =
                     published.versions.iter().filter(counts).flat_map(|known| &known.dependencies);

@@ -49,7 +49,7 @@ pub fn has_status(api_version: &str, kind: &str) -> bool {
 }
 
 /// Returns the API group of `group/version`. It is empty for `v1`.
-pub(super) fn group(api_version: &str) -> &str {
+pub(crate) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 

@@ -30,15 +30,17 @@ impl fmt::Debug for SecretValues {
 impl SecretValues {
     /// Adds what was read from a source.
     pub fn add_source(&mut self, value: &SourceValue, secret: SecretContent) {
+        if secret == SecretContent::None {
+            return;
+        }
         let (_, content) = value.clone().into_template_data();
         match secret {
-            SecretContent::None => return,
             SecretContent::DataOfObjects => {
                 let objects = content.as_array().map_or(&[][..], Vec::as_slice);
                 objects.iter().filter_map(|object| object.get("data")).for_each(|data| self.add_below(data));
                 return;
             }
-            SecretContent::All => {}
+            SecretContent::None | SecretContent::All => {}
         }
         if let Some(parsed) = content.as_str().and_then(|text| value_from_yaml("source", text).ok()) {
             self.add_below(&parsed);

@@ -57,9 +57,8 @@ pub struct TemplateObjects<'a> {
 
 /// Returns whether a template refers to data of this name. Objects that it does not refer to are not read.
 pub fn refers_to(template: &str, name: &str) -> bool {
-    let paths = TemplatePaths::of(template);
-    // A template that uses its whole data has the name somewhere in its text.
-    reads(&paths, name) && (paths != TemplatePaths::All || template.contains(name))
+    // What a template reads is named in its text, so most templates need not be parsed.
+    template.contains(name) && reads(&TemplatePaths::of(template), name)
 }
 
 fn reads(paths: &TemplatePaths, name: &str) -> bool {

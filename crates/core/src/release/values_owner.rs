@@ -5,7 +5,7 @@ use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::Owne
 use kube_core::ResourceExt as _;
 
 use super::ReleaseKind;
-use crate::digest::Digest;
+use crate::{digest::Digest, health::group};
 
 const HASH: usize = 10;
 /// The type of Secrets with values.
@@ -13,7 +13,7 @@ pub const VALUES_SECRET_TYPE: &str = "Opaque";
 
 /// Returns the name of the Secret with the values of a new release object. The hash of the uid of its placement keeps it apart from
 /// Secrets that users name.
-pub fn values_secret_name<R: ReleaseKind>(release: &str, placement_uid: &str) -> String {
+fn values_secret_name<R: ReleaseKind>(release: &str, placement_uid: &str) -> String {
     let hash = Digest::of([release, placement_uid].join("\n"));
     format!("{}-{}", former_name::<R>(release), &hash.hex()[..HASH])
 }
@@ -53,9 +53,10 @@ pub fn may_write_values<R: ReleaseKind>(
     if secret.type_.as_deref().is_some_and(|of| of != VALUES_SECRET_TYPE) {
         return false;
     }
-    let of_release = (group(&R::api_version(&())), R::kind(&()).into_owned(), release.to_owned());
-    let identity =
-        |owner: &OwnerReference| (group(&owner.api_version), owner.kind.clone(), owner.name.clone());
+    let of_release = (group(&R::api_version(&())).to_owned(), R::kind(&()).into_owned(), release.to_owned());
+    let identity = |owner: &OwnerReference| {
+        (group(&owner.api_version).to_owned(), owner.kind.clone(), owner.name.clone())
+    };
     let of_placement = placement.map(identity);
     let is_accepted =
         |owner: &OwnerReference| identity(owner) == of_release || Some(identity(owner)) == of_placement;
@@ -66,10 +67,6 @@ pub fn may_write_values<R: ReleaseKind>(
 fn is_written_by_chandler(secret: &Secret) -> bool {
     let managers: Vec<_> = secret.managed_fields().iter().map(|entry| entry.manager.as_deref()).collect();
     !managers.is_empty() && managers.iter().all(|manager| *manager == Some(FIELD_MANAGER))
-}
-
-fn group(api_version: &str) -> String {
-    api_version.split_once('/').map(|(group, _)| group).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -58,13 +58,16 @@ pub fn unused_values_secret<R: ReleaseKind>(existing: &R, desired: &R) -> Option
 /// Returns whether the first installation of a release has to wait, because its object does not have the values of its policy yet.
 pub fn awaits_policy_values<R: ReleaseKind>(policy: &PolicyState, release: &R) -> bool {
     let PolicyState::Known { policy, .. } = policy else { return false };
-    let composed =
-        release.annotations().get(RENDERED_FROM_ANNOTATION).is_some_and(|from| from == VALUES_FROM);
-    !policy.values_from.is_empty() && !composed && !release.is_marked_installed(None)
+    !policy.values_from.is_empty() && !has_values_of_policy(release) && !release.is_marked_installed(None)
 }
 
-/// Lets a HelmReleaseProxy refer to the Secret with its values. Its spec, which has no field for it, says so in a comment, so that
-/// other values change the spec.
+/// Returns whether a policy has a part in the values of a release object.
+pub fn has_values_of_policy<R: ReleaseKind>(release: &R) -> bool {
+    release.annotations().get(RENDERED_FROM_ANNOTATION).is_some_and(|from| from == VALUES_FROM)
+}
+
+/// Lets a HelmReleaseProxy refer to the Secret with its values. Its spec has no field for it and names the Secret in a comment, so
+/// that other values change the spec.
 pub fn refer_to_values(release: &mut HelmReleaseProxy, secret: &ValuesSecret) {
     let reference = format!("{}@{}", secret.name, secret.digest);
     release.spec.values = comment(&reference);

@@ -93,6 +93,11 @@ impl std::fmt::Display for VersionName {
 }
 
 impl Candidate {
+    /// Returns whether it can be chosen on some cluster.
+    pub fn is_usable(&self) -> bool {
+        !self.withdrawn && self.defect.is_none() && self.not_offered.is_none()
+    }
+
     /// Creates a version without constraints and dependencies.
     pub fn new(name: VersionName) -> Self {
         Self {

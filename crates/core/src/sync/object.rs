@@ -9,6 +9,7 @@ use chandler_api::extensions::{ConfirmedObject, HeldObject, SyncedObject};
 use serde_json::Value;
 
 use super::Live;
+use crate::health::group;
 
 /// Group, kind, namespace and name of an object. The version is no part of it: all versions show the same object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +24,7 @@ pub struct ObjectId {
 impl ObjectId {
     pub fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
         Self {
-            group: group_of(api_version).to_owned(),
+            group: group(api_version).to_owned(),
             kind: kind.to_owned(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -61,11 +62,6 @@ impl fmt::Display for ObjectId {
             namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
         }
     }
-}
-
-/// Returns the group of an API version such as `apps/v1`. The core group is empty.
-fn group_of(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Returns the inventory to record before anything is written: what is in it already, and everything that may be written

@@ -45,7 +45,6 @@ pub(crate) struct TarReader<R> {
 struct Extension {
     name: Option<Vec<u8>>,
     link: bool,
-    gnu: bool,
     pax: bool,
 }
 
@@ -178,7 +177,7 @@ const TWO_HEADERS: ArchiveError = ArchiveError::Ambiguous("two extension headers
 
 impl Extension {
     fn is_empty(&self) -> bool {
-        !(self.gnu || self.pax)
+        self.name.is_none() && !self.link && !self.pax
     }
 
     fn set_long_name(&mut self, mut name: Vec<u8>) -> Result<(), ArchiveError> {
@@ -187,7 +186,7 @@ impl Extension {
         }
         let end = name.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         name.truncate(end);
-        (self.name, self.gnu) = (Some(name), true);
+        self.name = Some(name);
         Ok(())
     }
 
@@ -195,7 +194,7 @@ impl Extension {
         if self.pax || self.link {
             return Err(TWO_HEADERS);
         }
-        (self.link, self.gnu) = (true, true);
+        self.link = true;
         Ok(())
     }
 

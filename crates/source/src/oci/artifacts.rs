@@ -11,7 +11,6 @@ use chandler_core::{
     digest::Digest,
     release::PackageReference,
     source::{Ignore, SourceRevisionRecord, artifact_record},
-    url_login::WithoutLogin,
 };
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
@@ -258,7 +257,7 @@ pub(crate) fn artifact_url(url: &str) -> Result<Url, SourceError> {
     let reference = PackageReference { repository: url.to_owned(), name: String::new(), version: None };
     let found = repository_url(&reference)?;
     if found.path().ends_with("//") {
-        return Err(SourceError::InvalidUrl { url: WithoutLogin(url).to_string() });
+        return Err(SourceError::invalid_url(url));
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Lists the repositories of a registry, and the versions of charts and their metadata.
 
-use chandler_core::{digest::Digest, release::PackageReference, url_login::WithoutLogin};
+use chandler_core::{digest::Digest, release::PackageReference};
 use reqwest::{
     Url,
     header::{HeaderMap, LINK},
@@ -32,7 +32,7 @@ struct Repositories {
 impl Registries {
     /// Returns the names of the repositories directly below `parent`. They are not necessarily charts.
     pub async fn list_repositories(&self, parent: &str, access: &Access) -> Result<Vec<String>, SourceError> {
-        let invalid = || SourceError::InvalidUrl { url: WithoutLogin(parent).to_string() };
+        let invalid = || SourceError::invalid_url(parent);
         let base_url = repository_url(&chart(parent, "x"))?.join("../").map_err(|_| invalid())?;
         let prefix = base_url.path().strip_prefix("/v2/").ok_or_else(invalid)?.to_owned();
         let url = base_url.join("/v2/_catalog").map_err(|_| invalid())?;

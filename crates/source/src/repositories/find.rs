@@ -32,11 +32,11 @@ impl Repositories {
         namespace: &str,
     ) -> io::Result<FoundVersion> {
         let (index, name, version) = (&repository.index, &reference.name, reference.version.as_deref());
-        if let Some(known) = index.known(name, version) {
-            return Ok(known);
-        }
         if !index.is_large(name) {
             return index.find(name, version);
+        }
+        if let Some(known) = index.known(name, version) {
+            return Ok(known);
         }
         let slot = self.reads.wait(namespace).await;
         let (repository, reference) = (repository.clone(), reference.clone());
@@ -79,7 +79,7 @@ fn located(
         location: Location::Https {
             base_url: base_url.clone(),
             archive,
-            login: UrlLogin::of(&reference.repository),
+            login: Url::parse(&reference.repository).ok().and_then(|url| UrlLogin::of(&url)),
         },
     })
 }

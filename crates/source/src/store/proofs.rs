@@ -160,7 +160,8 @@ mod tests {
 
     fn claim(namespace: &str, url: &str, password: Option<&str>) -> Claim {
         let with_login = password.map(|password| format!("https://user:{password}@charts.example"));
-        let login = with_login.and_then(|url| UrlLogin::of(&url)?.add_to(&Access::default()).credentials);
+        let login = with_login
+            .and_then(|url| UrlLogin::of(&url.parse().ok()?)?.add_to(&Access::default()).credentials);
         Claim::new(namespace, url, Some(AccessDigest::from(login.as_ref())))
     }
 

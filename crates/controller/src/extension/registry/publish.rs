@@ -79,9 +79,7 @@ fn new_status(
     published: &Published,
     failed: Option<Category>,
 ) -> (NewCondition, ExtensionStatus) {
-    let is_usable =
-        |known: &&Candidate| !known.withdrawn && known.defect.is_none() && known.not_offered.is_none();
-    let usable: Vec<_> = published.versions.iter().filter(is_usable).collect();
+    let usable: Vec<_> = published.versions.iter().filter(|known| known.is_usable()).collect();
     let defects: Vec<_> = published
         .versions
         .iter()
