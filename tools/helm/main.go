@@ -28,6 +28,7 @@ import (
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/build"
+	"chandler.dev/tools/helm/internal/cpulimit"
 	"chandler.dev/tools/helm/internal/kustomize"
 	"chandler.dev/tools/helm/internal/logging"
 	"chandler.dev/tools/helm/internal/operation"
@@ -44,6 +45,8 @@ const (
 	maxMessage = 64 << 20
 	// traceFlushTimeout is how long exporting the last spans may take when the process exits.
 	traceFlushTimeout = time.Second
+	// cpuSecondsVariable is the environment variable with the CPU time that one call may use.
+	cpuSecondsVariable = "CHANDLER_CPU_SECONDS"
 )
 
 // Values of the flag --service.
@@ -82,15 +85,21 @@ func run() error {
 func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error {
 	kube.ManagedFieldsManager = release.FieldManager
 	operations := operation.NewSet()
+	limit, err := cpuLimit(log)
+	if err != nil {
+		return err
+	}
+	operations.CPU = limit
 	tracing, err := telemetry.StartTracing(context.Background(), version)
 	if err != nil {
 		log.Warn("tracing is disabled", "error", err.Error())
 	}
 	telemetry.SetErrorHandler(func(err error) { log.Warn("exporting traces failed", "error", err.Error()) })
 	options := append(tracing.ServerOptions(), server.Recovery(log)...)
+	options = append(options, server.LimitCPU(limit))
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	if err := register(grpcServer, service, server.New(version, operations, tracing, log), log); err != nil {
+	if err := register(grpcServer, service, server.New(version, operations, tracing, log), limit, log); err != nil {
 		return err
 	}
 	if service == serviceTemplate {
@@ -115,8 +124,26 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 	return grpcServer.Serve(listener)
 }
 
+// cpuLimit returns the limit of the CPU time of one call. The process exits when a call exceeds it.
+func cpuLimit(log *slog.Logger) (*cpulimit.Limit, error) {
+	budget := cpulimit.DefaultBudget
+	if text := os.Getenv(cpuSecondsVariable); text != "" {
+		seconds, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || seconds == 0 {
+			return nil, fmt.Errorf("%s must be a number of seconds, not %q", cpuSecondsVariable, text)
+		}
+		budget = time.Duration(seconds) * time.Second
+	}
+	return cpulimit.New(budget, func() {
+		log.Error("a call used more CPU time than it may, exiting", "limit", budget.String())
+		os.Exit(cpulimit.ExitCode)
+	}), nil
+}
+
 // register registers the service that the flag --service selects.
-func register(registrar grpc.ServiceRegistrar, service string, tool *server.Server, log *slog.Logger) error {
+func register(
+	registrar grpc.ServiceRegistrar, service string, tool *server.Server, limit *cpulimit.Limit, log *slog.Logger,
+) error {
 	switch service {
 	case serviceTool:
 		toolv1.RegisterPackageToolServer(registrar, tool)
@@ -125,6 +152,7 @@ func register(registrar grpc.ServiceRegistrar, service string, tool *server.Serv
 			log.Error("a build does not end, exiting")
 			os.Exit(1)
 		})
+		builder.CPU = limit
 		templatev1.RegisterTemplateServiceServer(registrar, server.NewTemplateServer(builder))
 	default:
 		return fmt.Errorf("--service must be %s or %s, not %q", serviceTool, serviceTemplate, service)

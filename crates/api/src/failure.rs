@@ -26,6 +26,8 @@ string_enum! {
         /// A namespace uses as much of a shared resource as it may.
         QuotaExceeded = "QuotaExceeded",
         ToolUnavailable = "ToolUnavailable",
+        /// The process of the package tool has ended while it worked on this release and on nothing else.
+        ToolCrashed = "ToolCrashed",
         Internal = "Internal",
     }
 }

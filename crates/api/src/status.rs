@@ -192,6 +192,13 @@ pub struct FailureRecord {
     /// Identifies the inputs that `attempts` counts, if another step has failed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempted: Option<String>,
+    /// How often in a row the process of the package tool has ended because of this release. After three times, the release is
+    /// stalled until its inputs change, or a user asks to try again.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub crashes: u32,
+    /// Identifies the inputs that `crashes` counts, if another step has failed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crashed: Option<String>,
     /// When it failed last.
     pub at: Time,
 }

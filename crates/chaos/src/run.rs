@@ -1,6 +1,7 @@
 //! One run of a sequence: performs its steps, ends all faults, and checks the invariants.
 
 mod faults;
+mod retry;
 mod users;
 
 use std::time::{Duration, Instant};
@@ -157,6 +158,7 @@ impl Run<'_> {
                 violations.extend(check_ready_is_true(&self.model, &state));
                 return Ok((state, violations));
             }
+            within(STEP_TIMEOUT, self.retry_stalled()).await.context("trying stalled releases again")?;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }

@@ -34,6 +34,7 @@ mod source;
 mod support_bundle;
 mod suspend;
 mod tenant_flags;
+mod tool_flags;
 mod traces;
 mod tunnel;
 mod tunnel_flags;

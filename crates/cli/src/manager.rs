@@ -28,6 +28,7 @@ use crate::{
     quota_flags::QuotaFlags,
     receiver::ReceiverArgs,
     tenant_flags::TenantFlags,
+    tool_flags::ToolFlags,
     traces::{self, TraceArgs},
     tunnel_flags::TunnelFlags,
 };
@@ -54,6 +55,8 @@ pub struct ManagerArgs {
     /// Binary of the template service [default: the first --tool]
     #[arg(long, value_name = "PATH")]
     templates: Option<PathBuf>,
+    #[command(flatten)]
+    tool_flags: ToolFlags,
     /// Directory for downloaded packages
     #[arg(long, env = "CHANDLER_STORE", default_value = DEFAULT_STORE)]
     store: PathBuf,
@@ -179,6 +182,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_filter,
         tool,
         templates,
+        tool_flags,
         store,
         store_limit,
         tenants,
@@ -219,6 +223,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let log_level = logging::start(&log_level, log_format)?;
     raise_open_files_limit();
     let tracing = traces.start()?;
+    let (tool_options, tool_environment) = tool_flags.options()?;
     let (uninstall_timeout, hooks) = (hooks.uninstall_timeout(), hooks.options(&leader_election_namespace)?);
     let receiver = receiver.options(&leader_election_namespace)?;
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
@@ -238,7 +243,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_filter,
         tools,
         templates,
-        tool_environment: traces.tool_environment(),
+        tool_environment: [traces.tool_environment(), tool_environment].concat(),
+        tool_options,
         tool_log_level: log_level.tool(),
         store: store.clone(),
         sources: source_options(allow_source_address, refuse_source_address, store_limit, &tenants),

@@ -200,7 +200,7 @@ impl Controllers {
         follow(tasks, catalog_cache.changes(), shared.router.clone(), Router::on_catalogs);
         tasks.spawn(follow_inventories(shared.router.clone(), changes));
         let (operations, tools) = (shared.release_caches.operations.clone(), shared.tools.clone());
-        tasks.spawn(follow_memory(operations, move || tools.are_low_on_memory()));
+        tasks.spawn(follow_memory(operations, move || tools.low_on_memory()));
         syncs.run(tasks, &shared);
         let (resolver, _hooks) = extensions.run(tasks, &shared, &instances, &caches).await?;
         let sources = ParameterSources::watching(shared.client.clone(), shared.router.clone());

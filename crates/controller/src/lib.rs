@@ -54,6 +54,6 @@ pub use leader::{Connect, Election};
 pub use parameters::{Found, ParameterSources};
 pub use planner::{PlanTarget, Planner, PlannerObjects, PlannerOptions};
 pub use quotas::Quotas;
-pub use run::{Options, run};
+pub use run::{Options, ToolOptions, run};
 pub use sources::{ReceiverOptions, ReceiverService, Sources, fetch_source};
 pub use tunnel::TunnelOptions;

@@ -59,6 +59,7 @@ pub struct Metrics {
     republished: Counter,
     tool_calls: Family<CallLabels, Counter>,
     tool_starts: Counter,
+    tool_crashes: Counter,
     tool_bytes: Gauge,
 }
 
@@ -232,6 +233,11 @@ impl Metrics {
             ),
             tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
             tool_starts: to.add("tool_starts", "Starts of package tools and of the template service", Counter::default()),
+            tool_crashes: to.add(
+                "tool_crashes",
+                "Unexpected ends of package tools and of the template service",
+                Counter::default(),
+            ),
             tool_bytes: to.add(
                 "tool_resident_bytes",
                 "Resident memory of package tools and of the template service",

@@ -4,7 +4,7 @@ mod drain;
 mod memory;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +16,7 @@ use chandler_core::{
     schedule::{Limits, Schedule},
 };
 use chandler_tool::StepReport;
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{drain::drain_on_stop, memory::follow_memory};
@@ -245,19 +245,20 @@ impl<O: OperationOutcome> Operations<O> {
         }
     }
 
-    /// Sets whether operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
-    pub fn set_low_on_memory(&self, low: bool) {
-        if !self.lock().schedule.set_low_on_memory(low) {
+    /// Sets the namespaces whose operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
+    pub fn set_low_on_memory(&self, namespaces: BTreeSet<String>) {
+        if !self.lock().schedule.set_low_on_memory(namespaces.clone()) {
             return;
         }
-        if low {
+        if namespaces.is_empty() {
+            tracing::info!("memory is no longer low: operations with `wait` start again");
+        } else {
             tracing::warn!(
+                ?namespaces,
                 "memory is low: operations with `wait` start only on clusters on which others wait"
             );
-        } else {
-            tracing::info!("memory is no longer low: operations with `wait` start again");
-            self.start_due();
         }
+        self.start_due();
     }
 
     /// Forgets what is known about a cluster that is gone.
@@ -338,7 +339,29 @@ impl<O: OperationOutcome> Operations<O> {
     }
 }
 
+/// An operation that waits for a process. It has a slot again when this is dropped.
+struct Suspended<'a, O: OperationOutcome>(&'a Handle<O>);
+
+impl<O: OperationOutcome> Drop for Suspended<'_, O> {
+    fn drop(&mut self) {
+        self.0.operations.lock().schedule.resume(&self.0.id);
+        self.0.operations.start_due();
+    }
+}
+
 impl<O: OperationOutcome> Handle<O> {
+    /// Waits for a process. The operation occupies no slot meanwhile.
+    pub async fn without_slot<F: Future>(&self, process: F) -> F::Output {
+        let mut process = std::pin::pin!(process);
+        if let Some(process) = process.as_mut().now_or_never() {
+            return process;
+        }
+        self.operations.lock().schedule.suspend(&self.id);
+        let _suspended = Suspended(self);
+        self.operations.start_due();
+        process.await
+    }
+
     /// Records a step, and frees the slot of an operation that only waits from now on.
     pub fn step(&self, step: StepReport) {
         let mut table = self.operations.lock();
@@ -365,7 +388,6 @@ impl<O: OperationOutcome> Handle<O> {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt as _;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -524,7 +546,7 @@ mod tests {
     #[tokio::test]
     async fn an_operation_that_is_going_to_wait_starts_when_memory_is_no_longer_low() {
         let operations = operations();
-        operations.set_low_on_memory(true);
+        operations.set_low_on_memory([blue().namespace].into());
         let (notified, mut notifications) = mpsc::unbounded_channel();
         for (id, waits) in [("waits", true), ("does not", false)] {
             let notified = notified.clone();
@@ -534,8 +556,36 @@ mod tests {
         }
         assert_eq!(notifications.recv().await, Some("does not"));
         assert_eq!(operations.running(&"waits".to_owned()).unwrap().phase, OperationPhase::Queued);
-        operations.set_low_on_memory(false);
+        operations.set_low_on_memory(BTreeSet::new());
         assert_eq!(notifications.recv().await, Some("waits"));
+    }
+
+    #[tokio::test]
+    async fn an_operation_that_waits_for_a_process_frees_its_slot() {
+        let operations = operations();
+        let (process, free) = tokio::sync::oneshot::channel::<()>();
+        let blocked = |handle: Handle<_>| {
+            async move {
+                let _ = handle.without_slot(free).await;
+                "done"
+            }
+            .boxed()
+        };
+        operations.start("blocked".to_owned(), blue(), Operation::Remove, false, || {}, blocked);
+        let (notified, mut notifications) = mpsc::unbounded_channel();
+        let others = [("same", blue()), ("other", ClusterKey::new("other", "blue"))];
+        for (id, cluster) in others {
+            let notified = notified.clone();
+            let notify = move || notified.send(id).unwrap();
+            operations.start(id.to_owned(), cluster, Operation::Remove, false, notify, |_| {
+                async { "done" }.boxed()
+            });
+        }
+        assert_eq!(notifications.recv().await, Some("other"));
+        assert!(notifications.try_recv().is_err(), "its namespace has no process");
+        process.send(()).unwrap();
+        assert_eq!(notifications.recv().await, Some("same"));
+        assert_eq!(outcome(&operations, &"blocked".to_owned()), Some("done"));
     }
 
     #[tokio::test]

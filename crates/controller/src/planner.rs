@@ -57,7 +57,7 @@ use crate::{
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::{Index, Queues, Router},
-    run::{ManagementCaches, Shared, records_of, supervise},
+    run::{ManagementCaches, Shared, ToolOptions, records_of, supervise},
     sources::{SourcePackages, Sources},
     status,
     templates::{Evaluations, TemplateQuota, Templates},
@@ -297,10 +297,8 @@ fn shared(
         view: _,
     } = options;
     let quiet = channel::channel("error").1;
-    let (tools, template_service) = supervise(tools, templates, &store, |config| SupervisorConfig {
-        environment: tool_environment.clone(),
-        log_level: quiet.clone(),
-        ..config
+    let (tools, template_service) = supervise(tools, templates, &store, ToolOptions::default(), |config| {
+        SupervisorConfig { environment: tool_environment.clone(), log_level: quiet.clone(), ..config }
     });
     let (connections, _) = Connections::new(client.clone(), records_of(&tools), WATCH_SILENCE, proxies);
     Shared {

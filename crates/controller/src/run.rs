@@ -14,13 +14,14 @@ use chandler_api::{
 use chandler_core::{
     failure::{Category, Failure},
     schedule::Limits,
+    tool_limits::ToolLimits,
     tunnel::ProxyPolicy,
 };
 use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::RequestCounter;
-use chandler_tool::{PackageTool, Supervisor, SupervisorConfig, TemplateService, Tools};
+use chandler_tool::{ProcessUser, Supervisor, SupervisorConfig, TemplateService, Tools};
 use chandler_workload::{Connections, RecordsOf};
-use futures::{FutureExt as _, future::join_all};
+use futures::FutureExt as _;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -53,6 +54,20 @@ use crate::{
     watch::Scope,
 };
 
+/// How the processes of package tools and of the template service run.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolOptions {
+    pub limits: ToolLimits,
+    /// The user and the group. `None` means those of the manager.
+    pub user: Option<(u32, u32)>,
+}
+
+impl Default for ToolOptions {
+    fn default() -> Self {
+        Self { limits: ToolLimits::new(None, 4), user: None }
+    }
+}
+
 /// How the controllers run.
 #[derive(Debug)]
 pub struct Options {
@@ -66,6 +81,8 @@ pub struct Options {
     pub templates: PathBuf,
     /// The environment of these processes.
     pub tool_environment: Vec<(String, String)>,
+    /// Their number, limits and user.
+    pub tool_options: ToolOptions,
     /// Their log level, which may change later.
     pub tool_log_level: channel::Receiver<&'static str>,
     /// Folder of the package store.
@@ -159,11 +176,20 @@ pub fn supervise(
     tools: Vec<PathBuf>,
     templates: PathBuf,
     store: &Path,
+    ToolOptions { limits, user }: ToolOptions,
     configured: impl Fn(SupervisorConfig) -> SupervisorConfig,
 ) -> (Tools, TemplateService) {
+    let configured = |config| SupervisorConfig {
+        soft_memory_limit: limits.soft,
+        hard_memory_limit: limits.hard,
+        user: user.map(|(uid, gid)| ProcessUser { uid, gid }),
+        ..configured(config)
+    };
     let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
-    let templates = Supervisor::new(configured(SupervisorConfig::templates(templates)));
-    (Tools::new(tools, &store.join("tools")), TemplateService::new(templates))
+    let number = |processes| usize::try_from(processes).unwrap_or(usize::MAX);
+    let templates = configured(SupervisorConfig::templates(templates));
+    let templates = Supervisor::limited(templates, number(limits.templates));
+    (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
 }
 
 /// Runs the controllers until `stop` fires.
@@ -174,6 +200,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         tools,
         templates,
         tool_environment,
+        tool_options,
         tool_log_level,
         store,
         mut sources,
@@ -209,7 +236,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         log_level: tool_log_level.clone(),
         ..config
     };
-    let (tools, template_service) = supervise(tools, templates, &store, configured);
+    let (tools, template_service) = supervise(tools, templates, &store, tool_options, configured);
     let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence, proxies);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
@@ -360,8 +387,7 @@ async fn lead(
         () = stopped => (Ok(()), true),
     };
     tasks.abort();
-    let supervisors = tools.all().iter().map(PackageTool::supervisor).chain([templates.supervisor()]);
-    join_all(supervisors.map(Supervisor::close)).await;
+    tokio::join!(tools.close(), templates.supervisor().close());
     if leads {
         // A task that does not end in time may still write: the Lease then runs out by itself.
         if tokio::time::timeout(STOPPING, tasks.join()).await.is_ok() {

@@ -205,7 +205,7 @@ impl Templates {
             if let Ok(text) = &output {
                 self.evaluations.insert(placement, &cluster, digest, text.clone());
             }
-            results.insert(cluster, output.map_err(|failure| ComposeError::Template(failure.message)));
+            results.insert(cluster, output.map_err(ComposeError::from));
         }
         Ok(results)
     }

@@ -40,6 +40,7 @@ pub mod source;
 pub mod sync;
 pub mod target;
 pub mod time_budget;
+pub mod tool_limits;
 pub mod tunnel;
 pub mod url_login;
 pub mod version;

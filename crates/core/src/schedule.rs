@@ -1,8 +1,9 @@
 //! Schedules operations: limited per cluster and overall, fair between clusters. An operation that only waits for
 //! objects to become ready does not occupy a slot. Because each costs memory, the number of clusters with such operations is
 //! limited; it is not the number of operations, because objects of one release often wait for those of another one on the
-//! same cluster, such as its network. While memory is low, it does not grow. A cluster that has not answered an operation gets one slot only, so that few clusters
-//! that hang cannot occupy all.
+//! same cluster, such as its network. While the memory of a namespace is low, its number does not grow. An operation that waits for
+//! a process of its package tool does not occupy a slot either, and no further one of its namespace starts meanwhile. A cluster that
+//! has not answered an operation gets one slot only, so that few clusters that hang cannot occupy all.
 //!
 //! Namespaces take turns: the one that occupies the fewest slots is next, and of several the one whose turn was the longest ago.
 //! A namespace may occupy all slots while no other one needs them. Because its operations may take long, there are a few slots
@@ -13,7 +14,7 @@
 //! turn, so that the tool does not connect again for every operation.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     hash::Hash,
 };
 
@@ -81,14 +82,16 @@ pub struct Schedule<Id> {
     turn: VecDeque<ClusterKey>,
     active: HashMap<Id, ClusterKey>,
     waiting: HashMap<Id, ClusterKey>,
+    /// Operations that wait for a process.
+    suspended: HashMap<Id, ClusterKey>,
     /// Clusters that have answered their last operation.
     answering: HashSet<ClusterKey>,
     /// How many turns had ended when the last turn of each namespace ended.
     turns: HashMap<String, u64>,
     /// How many turns have ended.
     ended_turns: u64,
-    /// Whether operations that wait occupy as much memory as they may.
-    low_on_memory: bool,
+    /// The namespaces whose operations that wait occupy as much memory as they may.
+    low_on_memory: BTreeSet<String>,
 }
 
 impl<Id: Clone + Eq + Hash> Schedule<Id> {
@@ -99,17 +102,20 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
             turn: VecDeque::new(),
             active: HashMap::new(),
             waiting: HashMap::new(),
+            suspended: HashMap::new(),
             answering: HashSet::new(),
             turns: HashMap::new(),
             ended_turns: 0,
-            low_on_memory: false,
+            low_on_memory: BTreeSet::new(),
         }
     }
 
-    /// Sets whether operations that wait occupy as much memory as they may. Then no operation that is going to wait is started
-    /// on another cluster. Returns whether that is new.
-    pub fn set_low_on_memory(&mut self, low: bool) -> bool {
-        std::mem::replace(&mut self.low_on_memory, low) != low
+    /// Sets the namespaces whose operations that wait occupy as much memory as they may. There, no operation that is going to
+    /// wait is started on another cluster. Returns whether they have changed.
+    pub fn set_low_on_memory(&mut self, namespaces: BTreeSet<String>) -> bool {
+        let is_new = self.low_on_memory != namespaces;
+        self.low_on_memory = namespaces;
+        is_new
     }
 
     /// Queues an operation. `waits` tells whether it is going to wait for objects.
@@ -153,6 +159,7 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         let occupied = Occupied::new(self.active.values(), self.waiting.values());
         let mut open: HashSet<&str> = self.turn.iter().map(|cluster| &*cluster.namespace).collect();
         open.retain(|namespace| self.has_slot(occupied.slots(namespace)));
+        self.suspended.values().for_each(|cluster| _ = open.remove(&*cluster.namespace));
         let mut best = None;
         for (position, cluster) in self.turn.iter().enumerate() {
             if open.is_empty() {
@@ -191,15 +198,11 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
         self.queued.get(cluster)?.operations.iter().position(|queued| may_wait || !queued.waits)
     }
 
-    /// Returns whether an operation that is going to wait may start on a cluster. While memory is low, a namespace without
-    /// operations that wait still gets one cluster, so that the others do not exclude it.
+    /// Returns whether an operation that is going to wait may start on a cluster.
     fn may_wait(&self, cluster: &ClusterKey, occupied: &Occupied<'_>) -> bool {
         let own = occupied.waiting_by_namespace.get(&*cluster.namespace).copied().unwrap_or_default();
-        let has_room = if self.low_on_memory {
-            own == 0 && occupied.waiting.iter().any(|waiting| waiting.namespace != cluster.namespace)
-        } else {
-            Limits::has_room(self.limits.waiting_clusters, occupied.waiting.len(), own)
-        };
+        let has_room = !self.low_on_memory.contains(&cluster.namespace)
+            && Limits::has_room(self.limits.waiting_clusters, occupied.waiting.len(), own);
         has_room || occupied.waiting.contains(cluster)
     }
 
@@ -212,6 +215,20 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
     fn record_turn(&mut self, namespace: &str) {
         self.ended_turns += 1;
         self.turns.insert(namespace.to_owned(), self.ended_turns);
+    }
+
+    /// Frees the slot of an operation while it waits for a process.
+    pub fn suspend(&mut self, id: &Id) {
+        if let Some(cluster) = self.active.remove(id) {
+            self.suspended.insert(id.clone(), cluster);
+        }
+    }
+
+    /// Assigns a slot to an operation that has got its process, even if none is free: there are few processes.
+    pub fn resume(&mut self, id: &Id) {
+        if let Some(cluster) = self.suspended.remove(id) {
+            self.active.insert(id.clone(), cluster);
+        }
     }
 
     /// Records whether the cluster of an operation with a slot has answered it. Returns whether that is new, so that further
@@ -252,7 +269,8 @@ impl<Id: Clone + Eq + Hash> Schedule<Id> {
 
     /// Frees the slot of an operation that has ended, or removes the operation from the queue.
     pub fn release(&mut self, id: &Id) {
-        if self.active.remove(id).is_some() || self.waiting.remove(id).is_some() {
+        let places = [&mut self.active, &mut self.waiting, &mut self.suspended];
+        if places.into_iter().any(|place| place.remove(id).is_some()) {
             return;
         }
         for queue in self.queued.values_mut() {

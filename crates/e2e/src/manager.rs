@@ -167,9 +167,18 @@ impl Manager {
         self.child.as_ref().unwrap().pid()
     }
 
-    /// Returns the process IDs of the package tool.
+    /// Returns the process IDs of the package tool and of the template service.
     pub fn driver_pids(&self) -> Vec<u32> {
         child_processes(self.pid())
+    }
+
+    /// Returns the process IDs of the package tool, of all namespaces.
+    pub fn tool_pids(&self) -> Vec<u32> {
+        let is_tool = |pid: &u32| {
+            let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            arguments.contains("--socket") && !arguments.contains("--service")
+        };
+        self.driver_pids().into_iter().filter(is_tool).collect()
     }
 
     pub fn logs(&self) -> String {

@@ -114,8 +114,8 @@ impl Lab {
         let package = PackageFile { path, digest: Digest::of(archive), format: PackageFormat::default() };
         self.runtime.block_on(async {
             let supervisor = Supervisor::new(SupervisorConfig::new(driver()?));
-            let guard = supervisor.acquire().await?;
-            self.begin(Some(guard.pid()));
+            let pid = supervisor.acquire().await?.pid();
+            self.begin(Some(pid));
             let inspected = PackageTool::new(ToolId(0), supervisor.clone()).inspect(&package).await;
             self.end();
             refusal(inspected)
@@ -129,8 +129,8 @@ impl Lab {
     ) -> Attempt {
         self.runtime.block_on(async {
             let supervisor = Supervisor::new(SupervisorConfig::templates(driver()?));
-            let guard = supervisor.acquire().await?;
-            self.begin(Some(guard.pid()));
+            let pid = supervisor.acquire().await?.pid();
+            self.begin(Some(pid));
             let attempt = run(TemplateService::new(supervisor.clone())).await;
             self.end();
             attempt

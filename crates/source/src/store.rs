@@ -13,8 +13,9 @@ mod trees;
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{File, Permissions},
     io::{BufReader, Seek as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
@@ -156,7 +157,11 @@ impl Store {
 
     /// Creates a writer for a new package, which proves that the claim is right.
     pub(crate) fn create(&self, claim: Claim) -> Result<PackageWriter, SourceError> {
-        let file = NamedTempFile::new_in(&self.packages).map_err(failed)?;
+        // A package tool that runs as another user reads it.
+        let file = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(0o644))
+            .tempfile_in(&self.packages)
+            .map_err(failed)?;
         let reservation = self.reservation(&claim.namespace);
         Ok(PackageWriter { store: self.clone(), file, hash: Sha256::new(), size: 0, claim, reservation })
     }

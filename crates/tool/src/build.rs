@@ -1,16 +1,12 @@
 //! Builds the objects of a folder with manifests or a kustomization in the process of the template service.
 
 use chandler_core::failure::{Category, Failure};
-use tonic::Status;
 
 use crate::{
     TemplateService,
-    client::{MESSAGE_LIMIT, call_failed, local},
-    generated::template::{
-        self, BuildFailure, BuildRequest, SourceFile, build_response::Outcome,
-        template_service_client::TemplateServiceClient,
-    },
-    supervisor::Service,
+    client::{MESSAGE_LIMIT, local},
+    generated::template::{self, BuildFailure, BuildRequest, SourceFile, build_response::Outcome},
+    template::Client,
 };
 
 /// Largest total size of the files of a build. The rest of a message is for the paths.
@@ -43,11 +39,12 @@ impl TemplateService {
     /// the input.
     pub async fn build(&self, input: BuildInput) -> Result<Vec<BuiltObject>, Failure> {
         check_size(&input)?;
-        let guard = self.supervisor().acquire().await?;
-        let mut client = TemplateServiceClient::new(guard.channel())
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
-        let answer = client.build(local(request(input))).await.map_err(failed)?.into_inner();
+        let request = request(input);
+        let send = |mut client: Client| {
+            let request = local(request.clone());
+            async move { client.build(request).await }
+        };
+        let answer = self.call(send).await?;
         match answer.outcome {
             Some(Outcome::Built(built)) => Ok(built.objects.into_iter().map(BuiltObject::from).collect()),
             Some(Outcome::Failure(failure)) => Err(build_failure(&failure)),
@@ -102,11 +99,6 @@ fn build_failure(failure: &BuildFailure) -> Failure {
         (file, line) => format!("{file}, line {line}: {message}"),
     };
     Failure::new(Category::InvalidPackage, message)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn failed(status: Status) -> Failure {
-    call_failed(Service::Templates, &status)
 }
 
 #[cfg(test)]

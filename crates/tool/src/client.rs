@@ -3,7 +3,11 @@
 mod compare_and_test;
 mod render;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chandler_api::status::ObjectRecords;
 use chandler_core::{
@@ -15,25 +19,28 @@ use chandler_core::{
     release::ExecutionOptions,
     target::Target,
 };
-use chandler_telemetry::{RequestCount, RequestCounter, trace};
+use chandler_telemetry::trace;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
+use tonic::{Status, Streaming, metadata::AsciiMetadataKey, transport::Channel};
 
 use crate::{
     convert,
     description_cache::DescriptionCache,
     generated::tool::{self as proto, package_tool_client::PackageToolClient},
+    namespaces::NamespaceProcesses,
     order::{ApplyOrder, PackageFile, RemoveOrder, RollbackOrder},
-    supervisor::{ProcessGuard, Service, Supervisor},
+    supervisor::{CallRequest, ProcessGuard, Supervisor, ToolError},
 };
 
 pub use render::RenderedRelease;
 
 /// Largest message either way.
 pub(crate) const MESSAGE_LIMIT: usize = 64 << 20;
-/// Limit of a call that touches no cluster.
-const LOCAL_LIMIT: Duration = Duration::from_mins(1);
+/// Limit of a call that touches no cluster. A call that uses more CPU time than it may ends before: see `CHANDLER_CPU_SECONDS`.
+const LOCAL_LIMIT: Duration = Duration::from_secs(90);
+/// An operation that needs longer to stop may not have ended: the Helm driver gives up after 30 s.
+const STOP_LIMIT: Duration = Duration::from_secs(25);
 /// Added to the time limit of an operation, for its last message.
 const GRACE: Duration = Duration::from_secs(90);
 /// How long the last event of an operation that was stopped may take.
@@ -114,24 +121,59 @@ pub struct ToolDescription {
     pub records: Arc<ReleaseRecords>,
 }
 
-/// A package tool. Clones share its process.
+/// A package tool. Clones share its processes.
 #[derive(Clone, Debug)]
 pub struct PackageTool {
     id: ToolId,
-    supervisor: Supervisor,
+    processes: Processes,
     description: Arc<OnceCell<Arc<ToolDescription>>>,
     cache: Option<DescriptionCache>,
 }
 
+/// Where calls run.
+#[derive(Clone, Debug)]
+enum Processes {
+    /// In one process.
+    One(Supervisor),
+    /// In a process of the namespace. `None` means that the call belongs to no namespace.
+    PerNamespace(NamespaceProcesses, Option<Arc<str>>),
+}
+
 impl PackageTool {
+    /// Creates a tool whose calls all run in one process.
     pub fn new(id: ToolId, supervisor: Supervisor) -> Self {
-        Self { id, supervisor, description: Arc::default(), cache: None }
+        Self::with(id, Processes::One(supervisor))
+    }
+
+    /// Creates a tool whose calls run in a process of their namespace.
+    pub(crate) fn per_namespace(id: ToolId, processes: NamespaceProcesses) -> Self {
+        Self::with(id, Processes::PerNamespace(processes, None))
+    }
+
+    fn with(id: ToolId, processes: Processes) -> Self {
+        Self { id, processes, description: Arc::default(), cache: None }
+    }
+
+    /// Returns the tool for calls that belong to `namespace`: what they do affects no other namespace.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Self {
+        let processes = match &self.processes {
+            Processes::One(supervisor) => Processes::One(supervisor.clone()),
+            Processes::PerNamespace(processes, _) => {
+                Processes::PerNamespace(processes.clone(), Some(namespace.into()))
+            }
+        };
+        Self { processes, ..self.clone() }
     }
 
     /// Keeps the description in `folder`.
     #[must_use]
     pub fn described_in(self, folder: &Path) -> Self {
-        let cache = DescriptionCache::new(folder, self.supervisor.path());
+        let path = match &self.processes {
+            Processes::One(supervisor) => supervisor.path(),
+            Processes::PerNamespace(processes, _) => processes.path(),
+        };
+        let cache = DescriptionCache::new(folder, path);
         Self { cache, ..self }
     }
 
@@ -139,8 +181,27 @@ impl PackageTool {
         self.id
     }
 
-    pub fn supervisor(&self) -> &Supervisor {
-        &self.supervisor
+    /// Returns a process for a call on `subject`.
+    async fn acquire(&self, subject: String) -> Result<ProcessGuard, ToolError> {
+        self.acquire_for(CallRequest { subject, ..CallRequest::default() }).await
+    }
+
+    async fn acquire_for(&self, request: CallRequest) -> Result<ProcessGuard, ToolError> {
+        match &self.processes {
+            Processes::One(supervisor) => supervisor.acquire_for(request).await,
+            Processes::PerNamespace(processes, namespace) => {
+                processes.acquire(namespace.as_deref().unwrap_or_default(), request).await
+            }
+        }
+    }
+
+    /// Returns a process for an operation on the release object `subject`, unless it is canceled before. It may take long: other
+    /// namespaces may use all memory.
+    pub async fn process(&self, subject: &str, cancel: &CancellationToken) -> Result<ProcessGuard, Failure> {
+        let request =
+            CallRequest { subject: subject.to_owned(), is_operation: true, ..CallRequest::default() };
+        let canceled = || Failure::new(Category::Cancelled, "the operation was canceled before it began");
+        Ok(cancel.run_until_cancelled(self.acquire_for(request)).await.ok_or_else(canceled)??)
     }
 
     /// Returns the tool's description. The tool is asked once.
@@ -170,9 +231,13 @@ impl PackageTool {
     }
 
     async fn ask_description(&self) -> Result<proto::DescribeResponse, Failure> {
-        let guard = self.supervisor.acquire().await?;
-        let answer = client(&guard).describe(local(proto::DescribeRequest {})).await.map_err(transport)?;
-        let answer = answer.into_inner();
+        let guard = self.acquire("description".to_owned()).await?;
+        let answer = client(&guard).describe(local(proto::DescribeRequest {})).await;
+        let answer = checked(&guard, answer).await?;
+        drop(guard);
+        if let Processes::PerNamespace(processes, None) = &self.processes {
+            processes.end_shared();
+        }
         if let Some(cache) = &self.cache {
             cache.write(&answer);
         }
@@ -184,23 +249,12 @@ impl PackageTool {
         self.description.get()
     }
 
-    /// Returns the requests that the running process has made to clusters. Starts no process.
-    pub async fn requests(&self) -> Vec<RequestCount> {
-        let Some(guard) = self.supervisor.current().await else { return Vec::new() };
-        let answer = client(&guard).describe(local(proto::DescribeRequest {})).await;
-        let counts = answer.map(|answer| answer.into_inner().requests).unwrap_or_default().into_iter();
-        let known = counts.filter_map(|one| {
-            let (verb, result) = RequestCounter::labels(&one.verb, &one.result)?;
-            Some(RequestCount { verb, result, count: one.count })
-        });
-        known.collect()
-    }
-
     /// Reads a package.
     pub async fn inspect(&self, package: &PackageFile) -> Result<proto::PackageInfo, Failure> {
-        let guard = self.supervisor.acquire().await?;
+        let guard = self.acquire(package.digest.to_string()).await?;
         let request = proto::InspectRequest { package: Some(convert::package(package)) };
-        let answer = client(&guard).inspect(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client(&guard).inspect(local(request)).await;
+        let answer = checked_local(&guard, answer).await?;
         match answer.outcome {
             Some(proto::inspect_response::Outcome::Info(info)) => Ok(info),
             Some(proto::inspect_response::Outcome::Failure(failure)) => Err(convert::failure(&failure)),
@@ -210,9 +264,10 @@ impl PackageTool {
 
     /// Returns the digest of the canonical form of `values`.
     pub async fn canonical_digest(&self, values: &str) -> Result<Digest, Failure> {
-        let guard = self.supervisor.acquire().await?;
+        let guard = self.acquire(Digest::of(values.as_bytes()).to_string()).await?;
         let request = proto::CanonicalizeRequest { values: vec![convert::values(values)] };
-        let answer = client(&guard).canonicalize(local(request)).await.map_err(transport)?.into_inner();
+        let answer = client(&guard).canonicalize(local(request)).await;
+        let answer = checked_local(&guard, answer).await?;
         match answer.outcome {
             Some(proto::canonicalize_response::Outcome::Values(values)) => {
                 Digest::parse(&values.digest).ok_or_else(|| broken("Canonicalize"))
@@ -228,13 +283,13 @@ impl PackageTool {
         target: &Target,
         release: &ReleaseId,
     ) -> Result<Option<ReleaseDetails>, Failure> {
-        let guard = self.supervisor.acquire().await?;
+        let guard = self.acquire(format!("{} {release}", target.server)).await?;
         let request = proto::ObserveRequest {
             target: Some(convert::target(target)),
             release: Some(convert::release(release)),
             history: 0,
         };
-        let answer = client(&guard).observe(local(request)).await.map_err(transport)?.into_inner();
+        let answer = checked(&guard, client(&guard).observe(local(request)).await).await?;
         match answer.outcome {
             Some(proto::observe_response::Outcome::State(state)) => Ok(Some(convert::details(state))),
             Some(proto::observe_response::Outcome::Absent(_)) => Ok(None),
@@ -242,7 +297,10 @@ impl PackageTool {
             None => Err(broken("Observe")),
         }
     }
+}
 
+/// Operations. Their process is acquired before, with [`PackageTool::process`].
+impl ProcessGuard {
     /// Installs or upgrades, unless the newest revision is deployed with these inputs. When `cancel` fires, returns after the
     /// tool has stopped touching the cluster.
     pub async fn apply(
@@ -251,11 +309,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Applied, OperationFailure> {
-        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = client.apply(traced(convert::apply(order))).await.map_err(transport)?;
-        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        let mut client = client(self);
+        let opened = checked(self, client.apply(traced(convert::apply(order))).await).await?;
+        let result = follow(self, opened, &id, limit, cancel, on_step).await?;
         convert::applied(result).ok_or_else(|| broken("Apply").into())
     }
 
@@ -267,11 +324,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<Applied, OperationFailure> {
-        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = client.rollback(traced(convert::rollback(order))).await.map_err(transport)?;
-        let result = follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await?;
+        let mut client = client(self);
+        let opened = checked(self, client.rollback(traced(convert::rollback(order))).await).await?;
+        let result = follow(self, opened, &id, limit, cancel, on_step).await?;
         convert::applied(result).ok_or_else(|| broken("Rollback").into())
     }
 
@@ -282,11 +338,10 @@ impl PackageTool {
         cancel: &CancellationToken,
         on_step: impl FnMut(StepReport),
     ) -> Result<(), OperationFailure> {
-        let guard = self.supervisor.acquire().await.map_err(Failure::from)?;
         let (id, limit) = (order.operation_id.clone(), limit(&order.execution));
-        let mut client = client(&guard);
-        let opened = client.remove(traced(convert::remove(order))).await.map_err(transport)?;
-        follow(&guard, opened.into_inner(), &id, limit, cancel, on_step).await.map(|_| ())
+        let mut client = client(self);
+        let opened = checked(self, client.remove(traced(convert::remove(order))).await).await?;
+        follow(self, opened, &id, limit, cancel, on_step).await.map(|_| ())
     }
 }
 
@@ -304,8 +359,8 @@ async fn follow(
     let mut stopped: Option<Failure> = None;
     loop {
         let stop_reason = tokio::select! {
-            message = stream.message() => match message.map_err(transport)? {
-                Some(message) => match ended(message, &mut on_step) {
+            message = stream.message() => match failed(guard, message).await? {
+                Some(message) => match ended(message, guard, &mut on_step) {
                     Some(ended) => return ended,
                     None => continue,
                 },
@@ -315,7 +370,10 @@ async fn follow(
                 Failure::new(Category::Cancelled, "the operation was canceled")
             }
             () = &mut deadline => match stopped {
-                Some(stopped) => return Err(stopped.into()),
+                Some(stopped) => {
+                    guard.abandon();
+                    return Err(stopped.into());
+                }
                 None => Failure::new(Category::Timeout, "the operation did not end within its time limit"),
             },
         };
@@ -328,11 +386,14 @@ async fn follow(
 /// Returns how an operation has ended, if this is its last event.
 fn ended(
     message: proto::OperationEvent,
+    guard: &ProcessGuard,
     on_step: &mut impl FnMut(StepReport),
 ) -> Option<Result<proto::OperationResult, OperationFailure>> {
     match message.event {
         Some(proto::operation_event::Event::Step(step)) => {
-            on_step(convert::step(step));
+            let step = convert::step(step);
+            guard.set_waiting(step.waiting);
+            on_step(step);
             None
         }
         Some(proto::operation_event::Event::Result(result)) => {
@@ -354,7 +415,12 @@ fn limit(options: &ExecutionOptions) -> Duration {
 
 async fn stop(guard: &ProcessGuard, operation_id: &str) -> Result<(), Failure> {
     let request = proto::CancelRequest { operation_id: operation_id.to_owned() };
-    client(guard).cancel(local(request)).await.map(|_| ()).map_err(transport)
+    let asked = Instant::now();
+    let answer = client(guard).cancel(local(request)).await;
+    if asked.elapsed() >= STOP_LIMIT {
+        guard.abandon();
+    }
+    checked(guard, answer).await.map(|_| ())
 }
 
 fn client(guard: &ProcessGuard) -> PackageToolClient<Channel> {
@@ -380,29 +446,28 @@ fn traced<T>(message: T) -> tonic::Request<T> {
     request
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn transport(status: Status) -> Failure {
-    call_failed(Service::PackageTool, &status)
+/// Returns the answer of a call.
+async fn checked<T>(guard: &ProcessGuard, answer: Result<tonic::Response<T>, Status>) -> Result<T, Failure> {
+    failed(guard, answer).await.map(tonic::Response::into_inner)
 }
 
-/// Converts the gRPC status of a failed call.
-pub(crate) fn call_failed(service: Service, status: &Status) -> Failure {
-    match status.code() {
-        Code::DeadlineExceeded => no_answer(service),
-        // The client's own time limit.
-        Code::Cancelled if status.message() == "Timeout expired" => no_answer(service),
-        Code::Cancelled => {
-            Failure::new(Category::Cancelled, format!("the call to the {service} was canceled"))
-        }
-        code => Failure::new(
-            Category::ToolUnavailable,
-            format!("the call to the {service} failed ({code:?}): {}", status.message()),
-        ),
+/// Returns the answer of a call that touches no cluster.
+async fn checked_local<T>(
+    guard: &ProcessGuard,
+    answer: Result<tonic::Response<T>, Status>,
+) -> Result<T, Failure> {
+    match answer {
+        Ok(answer) => Ok(answer.into_inner()),
+        Err(status) => Err(guard.local_failure(&status).await.into()),
     }
 }
 
-fn no_answer(service: Service) -> Failure {
-    Failure::new(Category::Timeout, format!("the {service} did not answer in time"))
+/// Converts the failure of a call.
+async fn failed<T>(guard: &ProcessGuard, answer: Result<T, Status>) -> Result<T, Failure> {
+    match answer {
+        Ok(answer) => Ok(answer),
+        Err(status) => Err(guard.failure(&status).await.into()),
+    }
 }
 
 fn broken(verb: &str) -> Failure {

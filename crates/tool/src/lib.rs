@@ -4,6 +4,7 @@ mod build;
 mod client;
 mod convert;
 mod description_cache;
+mod namespaces;
 mod order;
 mod supervisor;
 mod template;
@@ -34,6 +35,6 @@ pub use client::{
 };
 pub use convert::target as target_message;
 pub use order::{ApplyOrder, CompareOrder, PackageFile, RemoveOrder, RenderOrder, RollbackOrder, TestOrder};
-pub use supervisor::{ProcessGuard, Service, Supervisor, SupervisorConfig, ToolError};
+pub use supervisor::{ProcessGuard, ProcessUser, Service, Supervisor, SupervisorConfig, ToolError};
 pub use template::{RenderFailure, TemplateService};
 pub use tools::Tools;

@@ -1,13 +1,18 @@
 //! The template service: evaluates value templates in a process of its own.
 
 use chandler_core::failure::{Category, Failure};
-use tonic::Status;
+use tonic::{Response, Status, transport::Channel};
 
 use crate::{
-    client::{MESSAGE_LIMIT, call_failed, local},
+    client::{MESSAGE_LIMIT, local},
     generated::template::{self, template_service_client::TemplateServiceClient},
-    supervisor::{Service, Supervisor},
+    supervisor::{CallFailure, CallRequest, Supervisor},
 };
+
+/// How often a call is made whose process ends because of another call.
+const ATTEMPTS: u32 = 4;
+/// How often a call has to end the process before it is believed to be the cause: the process may have been killed.
+const CRASHES: u32 = 2;
 
 /// Largest total size of the inputs of one call.
 const BATCH_BYTES: usize = 16 << 20;
@@ -16,6 +21,8 @@ const BATCH_INPUTS: usize = MESSAGE_LIMIT / MAX_OUTPUT * 3 / 4;
 /// Largest output of one input, which is the default of the service.
 const MAX_OUTPUT: usize = 1 << 20;
 
+/// The client of the process.
+pub(crate) type Client = TemplateServiceClient<Channel>;
 /// The key of an input, and its data as JSON.
 type Input = (String, Vec<u8>);
 
@@ -23,6 +30,8 @@ type Input = (String, Vec<u8>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderFailure {
     pub message: String,
+    /// Whether the process has ended, so that a retry may succeed.
+    pub crashed: bool,
 }
 
 /// The template service. Clones share its process.
@@ -47,10 +56,6 @@ impl TemplateService {
         template: &str,
         inputs: Vec<Input>,
     ) -> Result<Vec<Result<String, RenderFailure>>, Failure> {
-        let guard = self.supervisor.acquire().await?;
-        let mut client = TemplateServiceClient::new(guard.channel())
-            .max_decoding_message_size(MESSAGE_LIMIT)
-            .max_encoding_message_size(MESSAGE_LIMIT);
         let mut results = Vec::with_capacity(inputs.len());
         for batch in batches(inputs) {
             let asked = batch.len();
@@ -60,15 +65,54 @@ impl TemplateService {
                 timeout: None,
                 max_output_bytes: 0,
             };
-            let answer = client.render(local(request)).await.map_err(failed)?.into_inner();
-            if answer.outputs.len() != asked {
+            let send = |mut client: Client| {
+                let request = local(request.clone());
+                async move { client.render(request).await }
+            };
+            let answer = self.call(send).await;
+            let outputs = match answer {
+                Ok(answer) => answer.outputs,
+                // Those of other templates are evaluated by another process.
+                Err(crash) if crash.category == Category::ToolCrashed => {
+                    let failure = RenderFailure { message: crash.message, crashed: true };
+                    results.extend(std::iter::repeat_n(Err(failure), asked));
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            if outputs.len() != asked {
                 return Err(incomplete());
             }
-            for output in answer.outputs {
+            for output in outputs {
                 results.push(rendered(output)?);
             }
         }
         Ok(results)
+    }
+
+    /// Makes a call. If the process ends, its calls are made again, one at a time, so that only the one that ends it fails.
+    pub(crate) async fn call<T, F>(&self, send: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let (mut attempt, mut crashes) = (1, 0);
+        loop {
+            let request = CallRequest { alone: attempt > 1, ..CallRequest::default() };
+            let guard = self.supervisor.acquire_for(request).await?;
+            let client = Client::new(guard.channel())
+                .max_decoding_message_size(MESSAGE_LIMIT)
+                .max_encoding_message_size(MESSAGE_LIMIT);
+            let failure = match send(client).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => guard.local_failure(&status).await,
+            };
+            crashes += u32::from(matches!(failure, CallFailure::Crashed(_)));
+            let is_final = crashes == CRASHES || matches!(failure, CallFailure::Other(_));
+            if attempt == ATTEMPTS || is_final {
+                return Err(failure.into());
+            }
+            attempt += 1;
+        }
     }
 }
 
@@ -94,15 +138,10 @@ fn rendered(output: template::Output) -> Result<Result<String, RenderFailure>, F
     match output.outcome {
         Some(template::output::Outcome::Text(text)) => Ok(Ok(text)),
         Some(template::output::Outcome::Failure(failure)) => {
-            Ok(Err(RenderFailure { message: failure.message }))
+            Ok(Err(RenderFailure { message: failure.message, crashed: false }))
         }
         None => Err(incomplete()),
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err calls")]
-fn failed(status: Status) -> Failure {
-    call_failed(Service::Templates, &status)
 }
 
 fn incomplete() -> Failure {

@@ -1,53 +1,93 @@
 //! The package tools of a manager, chosen by package format.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure},
     identity::ToolId,
     package_format::PackageFormat,
 };
+use chandler_telemetry::RequestCount;
 use futures::future::join_all;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{PackageTool, ToolDescription},
-    supervisor::{Supervisor, SupervisorConfig},
+    namespaces::NamespaceProcesses,
+    supervisor::{Controls, ProcessStats, Slots, SupervisorConfig, read_requests, shrink},
 };
 
 /// The package tools of a manager. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Tools(Arc<[PackageTool]>);
+pub struct Tools {
+    tools: Arc<[PackageTool]>,
+    controls: Arc<Controls>,
+    closed: CancellationToken,
+}
 
 impl Tools {
     /// Creates the tools without starting them, and keeps their descriptions in `descriptions`. The first tool is used for
-    /// packages whose format is not known yet.
-    pub fn new(configs: impl IntoIterator<Item = SupervisorConfig>, descriptions: &Path) -> Self {
-        let tools = configs.into_iter().enumerate();
-        let tool =
-            |(id, config)| PackageTool::new(ToolId(id), Supervisor::new(config)).described_in(descriptions);
-        Self(tools.map(tool).collect())
+    /// packages whose format is not known yet. Together they use the memory of so many `processes` at most.
+    pub fn new(
+        configs: impl IntoIterator<Item = SupervisorConfig>,
+        processes: usize,
+        descriptions: &Path,
+    ) -> Self {
+        let configs: Vec<_> = configs.into_iter().collect();
+        let share = configs.iter().map(|config| config.hard_memory_limit).max().unwrap_or_default();
+        let controls = Arc::new(Controls::with_slots(Slots::new(processes.max(1), share, shrink)));
+        let closed = CancellationToken::new();
+        let tool = |(id, config)| {
+            let processes = NamespaceProcesses::new(config, controls.clone(), closed.clone());
+            PackageTool::per_namespace(ToolId(id), processes).described_in(descriptions)
+        };
+        let tools = configs.into_iter().enumerate().map(tool).collect();
+        Self { tools, controls, closed }
     }
 
     pub fn all(&self) -> &[PackageTool] {
-        &self.0
+        &self.tools
     }
 
-    /// Limits the requests of all tools to clusters: see [`Supervisor::set_lease_until`].
+    /// Limits the requests of all processes to clusters: see [`Supervisor::set_lease_until`](crate::Supervisor::set_lease_until).
     pub fn set_lease_until(&self, until: Duration) {
-        for tool in self.all() {
-            tool.supervisor().set_lease_until(until);
-        }
+        self.controls.set_lease_until(until);
     }
 
-    /// Returns whether operations occupy as much memory of a tool as they may: it was replaced because of that, and the
-    /// replaced process still runs operations.
-    pub fn are_low_on_memory(&self) -> bool {
-        self.all().iter().any(|tool| tool.supervisor().is_draining())
+    /// Returns the namespaces whose operations occupy as much memory as they may.
+    pub fn low_on_memory(&self) -> BTreeSet<String> {
+        self.controls.low_on_memory()
+    }
+
+    /// Returns how often a process was started, and the resident memory of all of them.
+    pub fn stats(&self) -> (u64, u64) {
+        let running = self.controls.running();
+        let stats = running.iter().filter_map(|control| ProcessStats::read(control.pid()));
+        (self.controls.starts(), stats.map(|stats| stats.resident_bytes).sum())
+    }
+
+    /// Returns how often a process has ended unexpectedly.
+    pub fn crashes(&self) -> u64 {
+        self.controls.deaths()
+    }
+
+    /// Returns the requests that the tools have made to clusters. Starts no process.
+    pub async fn requests(&self) -> Vec<RequestCount> {
+        let running = self.controls.running();
+        join_all(running.iter().map(|control| read_requests(control))).await;
+        self.controls.requests()
+    }
+
+    /// Ends all processes at once, running operations included, and refuses to start another. Returns when they have
+    /// exited, but waits a few seconds at most.
+    pub async fn close(&self) {
+        self.closed.cancel();
+        self.controls.kill_all().await;
     }
 
     /// Returns `None` if there is no such tool.
     pub fn get(&self, id: ToolId) -> Option<&PackageTool> {
-        self.0.get(id.0)
+        self.tools.get(id.0)
     }
 
     /// Returns the tool that reads packages of `format`.
@@ -56,12 +96,12 @@ impl Tools {
         let reads = |tool: &&PackageTool| {
             tool.known_description().is_some_and(|known| known.formats.contains(format))
         };
-        let mut known = self.0.iter().filter(reads);
+        let mut known = self.tools.iter().filter(reads);
         if let (Some(only), None) = (known.next(), known.next()) {
             return Ok(only.clone());
         }
-        let descriptions = join_all(self.0.iter().map(PackageTool::description)).await;
-        choose(&descriptions, format).map(|chosen| self.0[chosen].clone())
+        let descriptions = join_all(self.tools.iter().map(PackageTool::description)).await;
+        choose(&descriptions, format).map(|chosen| self.tools[chosen].clone())
     }
 }
 

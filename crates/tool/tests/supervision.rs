@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
 use chandler_core::{failure::Category, identity::ToolId};
 use chandler_tool::{
-    PackageTool, ProcessGuard, Supervisor, SupervisorConfig,
+    PackageTool, ProcessGuard, Supervisor, SupervisorConfig, TemplateService, Tools,
     generated::tool::{
         Failure, FailureCategory, ObserveRequest, Release, Target, observe_response::Outcome,
         package_tool_client::PackageToolClient,
@@ -21,6 +21,10 @@ fn config() -> SupervisorConfig {
 
 async fn pid(supervisor: &Supervisor) -> u32 {
     supervisor.acquire().await.unwrap().pid()
+}
+
+fn send(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -113,7 +117,7 @@ async fn no_driver_sends_requests_after_the_end_of_the_managers_lease() {
     }
     let old = [grown.pid(), current.pid()];
     drop((grown, current));
-    supervisor.kill().await;
+    supervisor.kill();
     let later = supervisor.acquire().await.unwrap();
     assert!(!old.contains(&later.pid()));
     observes(&later, FailureCategory::Cancelled).await;
@@ -151,7 +155,7 @@ async fn closing_does_not_wait_for_a_driver_that_starts() {
 #[tokio::test]
 async fn it_starts_on_demand_in_private_with_a_clean_environment() {
     let supervisor = Supervisor::new(config());
-    assert_eq!(supervisor.stats().await, (0, None), "nothing runs before it is needed");
+    assert_eq!(supervisor.stats(), (0, None), "nothing runs before it is needed");
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     assert_eq!(tool.description().await.unwrap().name, "helm");
     let pid = pid(&supervisor).await;
@@ -169,12 +173,12 @@ async fn it_starts_on_demand_in_private_with_a_clean_environment() {
 async fn a_killed_driver_is_started_again_at_the_next_call() {
     let supervisor = Supervisor::new(config());
     let first = pid(&supervisor).await;
-    kill_process(Pid::from_raw(i32::try_from(first).unwrap()).unwrap(), Signal::KILL).unwrap();
+    send(first, Signal::KILL);
     gone(first).await;
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     assert_eq!(tool.description().await.unwrap().name, "helm");
     assert_ne!(pid(&supervisor).await, first);
-    assert_eq!(supervisor.stats().await.0, 2);
+    assert_eq!(supervisor.stats().0, 2);
 }
 
 #[tokio::test]
@@ -185,7 +189,7 @@ async fn a_closed_supervisor_ends_the_driver_and_starts_no_other() {
     gone(first).await;
     let refused = PackageTool::new(ToolId(0), supervisor.clone()).description().await.unwrap_err();
     assert_eq!(refused.category, Category::ToolUnavailable, "{refused}");
-    assert_eq!(supervisor.stats().await.0, 1);
+    assert_eq!(supervisor.stats().0, 1);
 }
 
 #[tokio::test]
@@ -226,4 +230,101 @@ async fn a_tool_that_does_not_start_is_explained_and_not_tried_in_a_loop() {
         let third = tool.description().await.unwrap_err();
         assert!(third.message.contains("next start in"), "{third}");
     }
+}
+
+#[tokio::test]
+async fn each_namespace_has_its_own_process_and_idle_ones_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = Tools::new([config()], 2, folder.path());
+    let tool = |namespace: &str| tools.all()[0].in_namespace(namespace);
+    for _ in 0..2 {
+        for namespace in ["red", "blue"] {
+            tool(namespace).canonical_digest("a: 1").await.unwrap();
+        }
+    }
+    assert_eq!(tools.stats().0, 2, "processes are kept between calls");
+    tool("green").canonical_digest("a: 1").await.unwrap();
+    assert_eq!(tools.stats().0, 3);
+    tool("blue").canonical_digest("a: 1").await.unwrap();
+    assert_eq!(tools.stats().0, 3, "the process that was idle for the longest time has ended");
+    assert_eq!(tools.crashes(), 0);
+    tools.close().await;
+    let refused = tool("blue").canonical_digest("a: 1").await.unwrap_err();
+    assert_eq!((refused.category, tools.stats()), (Category::ToolUnavailable, (3, 0)));
+}
+
+#[tokio::test]
+async fn only_the_call_that_runs_alone_is_blamed_for_the_end_of_a_process() {
+    let supervisor = Supervisor::new(config());
+    let guard = supervisor.acquire().await.unwrap();
+    let tool = PackageTool::new(ToolId(0), supervisor.clone());
+    // It gets the call and does not answer.
+    send(guard.pid(), Signal::STOP);
+    let call = tokio::spawn({
+        let tool = tool.clone();
+        async move { tool.canonical_digest("a: 1").await.unwrap_err() }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send(guard.pid(), Signal::KILL);
+    assert_eq!(call.await.unwrap().category, Category::ToolUnavailable, "another call was running");
+    drop(guard);
+
+    let pid = pid(&supervisor).await;
+    send(pid, Signal::STOP);
+    let call = tokio::spawn(async move { tool.canonical_digest("a: 1").await.unwrap_err() });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send(pid, Signal::KILL);
+    let failure = call.await.unwrap();
+    assert_eq!(failure.category, Category::ToolCrashed, "{failure}");
+    assert_eq!(supervisor.crashes(), 2);
+}
+
+#[tokio::test]
+async fn a_template_is_evaluated_again_if_its_process_was_killed() {
+    let supervisor = Supervisor::limited(SupervisorConfig::templates(config().path), 2);
+    let service = TemplateService::new(supervisor.clone());
+    let pid = pid(&supervisor).await;
+    send(pid, Signal::STOP);
+    let inputs = vec![("fleet/blue".to_owned(), br#"{"name": "blue"}"#.to_vec())];
+    let call = tokio::spawn(async move { service.render("{{ .name }}", inputs).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    send(pid, Signal::KILL);
+    assert_eq!(call.await.unwrap().unwrap(), [Ok("blue".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_process_that_was_asked_to_end_is_no_crash() {
+    let supervisor = Supervisor::new(config());
+    let pid = pid(&supervisor).await;
+    send(pid, Signal::TERM);
+    gone(pid).await;
+    assert_eq!(supervisor.crashes(), 0);
+}
+
+#[tokio::test]
+async fn large_processes_are_not_replaced_without_limit() {
+    let supervisor = Supervisor::limited(config_of_grown(), 2);
+    let first = supervisor.acquire().await.unwrap();
+    replaced(&supervisor, &first).await;
+    let second = supervisor.acquire().await.unwrap();
+    assert_ne!(first.pid(), second.pid());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(supervisor.stats().0, 2, "the first one has not ended");
+    drop((first, second));
+}
+
+#[tokio::test]
+async fn a_namespace_waits_for_the_process_of_another_one_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = Tools::new([config()], 1, folder.path());
+    let tool = |namespace: &str| tools.all()[0].in_namespace(namespace);
+    let cancel = tokio_util::sync::CancellationToken::new();
+    let busy = tool("red").process("release", &cancel).await.unwrap();
+    let blue = tool("blue");
+    let waits = tokio::time::timeout(Duration::from_secs(3), blue.process("release", &cancel)).await;
+    assert!(waits.is_err(), "it works");
+    assert!(is_alive(busy.pid()), "the operation was not interrupted");
+    drop(busy);
+    blue.canonical_digest("a: 1").await.unwrap();
+    assert_eq!(tools.crashes(), 0);
 }

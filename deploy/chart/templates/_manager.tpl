@@ -24,6 +24,7 @@
 - --log-format={{ .Values.logFormat }}
 - --concurrency={{ .Values.concurrency }}
 - --concurrency-per-cluster={{ .Values.concurrencyPerCluster }}
+- --tool-processes={{ .Values.toolProcesses }}
 - --platform-namespace={{ .Values.platform.namespace | default "$(POD_NAMESPACE)" }}
 {{- with .Values.platform.version }}
 - --platform-version={{ . }}

@@ -56,6 +56,8 @@ string_enum! {
         RetriesExhausted = "RetriesExhausted",
         /// The last retry has failed, and the release was rolled back.
         RolledBack = "RolledBack",
+        /// The process of the package tool has ended several times in a row because of this release. It is not tried again.
+        Stalled = "Stalled",
         /// `Healthy`: every object of the release exists and is healthy.
         Healthy = "Healthy",
         /// An object of the release is missing or not healthy.

@@ -10,7 +10,7 @@ fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
 }
 
 /// The categories, which catalogs, Extensions and Syncs use as reasons.
-const CATEGORIES: [&str; 20] = [
+const CATEGORIES: [&str; 21] = [
     "Cancelled",
     "Conflict",
     "Forbidden",
@@ -27,6 +27,7 @@ const CATEGORIES: [&str; 20] = [
     "Rejected",
     "SourceUnavailable",
     "Timeout",
+    "ToolCrashed",
     "ToolUnavailable",
     "Unauthorized",
     "Unreachable",
@@ -78,6 +79,7 @@ fn reasons_of_release_objects_are_stable() {
             "ReleaseCollision",
             "RetriesExhausted",
             "RolledBack",
+            "Stalled",
             "StatusUnreadable",
             "StillNeeded",
             "Suspended",
@@ -125,6 +127,7 @@ fn reasons_of_release_objects_are_stable() {
             "Removing",
             "RetriesExhausted",
             "RolledBack",
+            "Stalled",
             "StatusUnreadable",
             "StillNeeded",
             "Suspended",

@@ -65,6 +65,7 @@ fn release_finding(release: &Release, now: Timestamp) -> Option<Finding> {
                 ReleaseReason::ReleaseCollision
                 | ReleaseReason::InvalidSpec
                 | ReleaseReason::RetriesExhausted
+                | ReleaseReason::Stalled
                 | ReleaseReason::RolledBack,
             ),
         )

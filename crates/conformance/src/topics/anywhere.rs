@@ -45,7 +45,7 @@ impl Interruption {
     async fn after(self, delay: u64, tool: &Tool, running: Running, id: &str) -> Result<(), CaseError> {
         tokio::time::sleep(Duration::from_millis(delay)).await;
         match self {
-            Self::Kill => tool.supervisor().kill().await,
+            Self::Kill => tool.supervisor().kill(),
             Self::Cancel => drop(tool.cancel(id).await?),
         }
         drop(running);

@@ -57,7 +57,7 @@ pub const CASES: &[Case] = &[
 /// Kills the process of an operation that is held.
 async fn kill_held(tool: &Tool, running: Running, hold: Hold) -> Result<(), CaseError> {
     hold.until_held(1).await?;
-    tool.supervisor().kill().await;
+    tool.supervisor().kill();
     running.interrupted().await?;
     hold.release().await
 }
@@ -65,7 +65,7 @@ async fn kill_held(tool: &Tool, running: Running, hold: Hold) -> Result<(), Case
 /// Kills the process of an operation when it waits.
 pub async fn kill_waiting(tool: &Tool, mut running: Running) -> Result<(), CaseError> {
     running.until_step(StepKind::Waiting).await?;
-    tool.supervisor().kill().await;
+    tool.supervisor().kill();
     running.interrupted().await
 }
 
@@ -183,7 +183,7 @@ async fn applies_after_removal(context: &Context) -> Result<(), CaseError> {
 async fn restart(context: &Context) -> Result<(), CaseError> {
     let tool = context.own_tool();
     let first = tool.supervisor().acquire().await?.pid();
-    tool.supervisor().kill().await;
+    tool.supervisor().kill();
     let second = tool.supervisor().acquire().await?.pid();
     ensure!(first != second, "process {first} still serves after it was killed");
     tool.describe().await.map(drop)

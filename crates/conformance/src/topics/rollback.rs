@@ -290,7 +290,7 @@ async fn interrupt(context: &Context, failed: &Failed) -> Result<(), CaseError> 
     let hold = Hold::start(context).await?;
     let running = tool.begin_rollback(failed.rollback(context)).await?;
     hold.until_held(1).await?;
-    tool.supervisor().kill().await;
+    tool.supervisor().kill();
     running.interrupted().await?;
     hold.release().await?;
     let state = context.observe_existing("web").await?;

@@ -13,7 +13,7 @@ use chandler_core::{
 };
 use chandler_source::Packages;
 use chandler_telemetry::RequestCounter;
-use chandler_tool::{PackageTool, TemplateService, Tools};
+use chandler_tool::{TemplateService, Tools};
 use chandler_workload::Connections;
 use prometheus_client::metrics::counter::Counter;
 
@@ -86,11 +86,11 @@ impl Metrics {
     /// Returns all metrics in the OpenMetrics text format.
     pub async fn scrape(&self, sources: &Sources) -> String {
         let _alone = self.scraping.lock().await;
-        self.processes(sources).await;
+        self.processes(sources);
         self.workload_clusters(&sources.connections.census());
         set(&self.workload.cluster_outages, sources.connections.outages());
         self.workload_requests("manager", &sources.connections.requests().counts());
-        self.workload_requests("tool", &tool_requests(&sources.tools).await);
+        self.workload_requests("tool", &sources.tools.requests().await);
         for RequestCount { verb, result, count } in sources.requests.counts() {
             set(&self.management_requests.get_or_create(&RequestLabels { verb, result }), count);
         }
@@ -111,15 +111,13 @@ impl Metrics {
     }
 
     /// Sums up the processes of the package tools and of the template service.
-    async fn processes(&self, sources: &Sources) {
-        let tools = sources.tools.all().iter().map(PackageTool::supervisor);
-        let (mut starts, mut bytes) = (0, 0);
-        for supervisor in tools.chain([sources.templates.supervisor()]) {
-            let (started, process) = supervisor.stats().await;
-            starts += started;
-            bytes += process.map_or(0, |process| process.resident_bytes);
-        }
+    fn processes(&self, sources: &Sources) {
+        let (mut starts, mut bytes) = sources.tools.stats();
+        let (started, process) = sources.templates.supervisor().stats();
+        starts += started;
+        bytes += process.map_or(0, |process| process.resident_bytes);
         set(&self.tool_starts, starts);
+        set(&self.tool_crashes, sources.tools.crashes() + sources.templates.supervisor().crashes());
         self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
@@ -174,17 +172,6 @@ impl Metrics {
             self.catalogs.get_or_create(&labels).set(count(catalogs));
         }
     }
-}
-
-/// Adds up the requests of all tools.
-async fn tool_requests(tools: &Tools) -> Vec<RequestCount> {
-    let mut sums = BTreeMap::new();
-    for tool in tools.all() {
-        for RequestCount { verb, result, count } in tool.requests().await {
-            *sums.entry((verb, result)).or_insert(0) += count;
-        }
-    }
-    sums.into_iter().map(|((verb, result), count)| RequestCount { verb, result, count }).collect()
 }
 
 /// Sets a counter to a value that is counted elsewhere.

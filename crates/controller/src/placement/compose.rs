@@ -9,6 +9,7 @@ use chandler_core::{
     parameters::{Rendered, SchemaError, SecretValues},
     placement::{KubernetesVersionsError, NoVersion, PlacementKind},
 };
+use chandler_tool::RenderFailure;
 use futures::future::BoxFuture;
 use kube::api::DynamicObject;
 
@@ -116,6 +117,16 @@ pub enum ComposeError {
     NoVersion(String),
 }
 
+impl From<RenderFailure> for ComposeError {
+    fn from(RenderFailure { message, crashed }: RenderFailure) -> Self {
+        if crashed {
+            Self::Failed(Failure::new(Category::ToolCrashed, message))
+        } else {
+            Self::Template(message)
+        }
+    }
+}
+
 impl ComposeError {
     /// Returns whether a retry may succeed without an event, because a request failed.
     pub fn is_transient(&self) -> bool {
@@ -125,7 +136,11 @@ impl ComposeError {
             Self::WriteValues { .. } | Self::ForeignSecret { .. } | Self::TemplateQuota { .. } => true,
             Self::Failed(failure) => matches!(
                 failure.category,
-                Category::Unreachable | Category::Timeout | Category::ToolUnavailable | Category::Internal
+                Category::Unreachable
+                    | Category::Timeout
+                    | Category::ToolUnavailable
+                    | Category::ToolCrashed
+                    | Category::Internal
             ),
             _ => false,
         }
@@ -161,4 +176,15 @@ pub trait Compose<P: PlacementKind>: Send + Sync {
 
     /// Returns why a release must not be deleted although its placement no longer selects its cluster.
     fn is_needed(&self, release: &P::Release) -> Option<String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_evaluated_again_after_a_crash() {
+        let error = |crashed| ComposeError::from(RenderFailure { message: "why".to_owned(), crashed });
+        assert!(error(true).is_transient() && !error(false).is_transient());
+    }
 }

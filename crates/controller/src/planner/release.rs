@@ -287,7 +287,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let facts = self.context.clusters.facts(&desired.cluster);
         let known = existing.and_then(|existing| existing.status().cloned()).unwrap_or_default();
         let inputs = self.context.inputs(&desired, &known, facts.control_plane.as_ref()).await?;
-        let tool = self.tool(Some(&inputs.package)).await?;
+        let tool = self.tool(&desired, Some(&inputs.package)).await?;
         let target = self.context.caches.connections.read_target(&desired.cluster).await?;
         Ok(Next { desired, inputs, tool, target })
     }
@@ -299,7 +299,8 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let is_other =
             |installed: &&PackageRecord| package_format(installed) != package_format(&next.inputs.package);
         let Some(installed) = installed.filter(is_other) else { return Ok(()) };
-        let found = self.tool(Some(installed)).await?.observe(&next.target, &next.desired.release).await?;
+        let tool = self.tool(&next.desired, Some(installed)).await?;
+        let found = tool.observe(&next.target, &next.desired.release).await?;
         self.context.check_tool(found.map(|_| installed), &next.inputs.package).await
     }
 
@@ -333,13 +334,14 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
             execution: desired.execution.clone(),
         };
         let package = status.and_then(|status| status.package.as_ref());
-        self.tool(package).await?.render(order).await
+        self.tool(desired, package).await?.render(order).await
     }
 
     /// Returns the tool of a package.
-    async fn tool(&self, package: Option<&PackageRecord>) -> Result<PackageTool, Failure> {
+    async fn tool(&self, desired: &Desired, package: Option<&PackageRecord>) -> Result<PackageTool, Failure> {
         let format = PackageFormat::stored(package.and_then(|package| package.format.as_deref()));
-        self.context.tools.for_format(&format).await
+        let tool = self.context.tools.for_format(&format).await?;
+        Ok(tool.in_namespace(&desired.cluster.namespace))
     }
 }
 

@@ -50,6 +50,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
     ) -> Result<Inputs, Failure> {
         let package = self.package(desired, known.package.as_ref()).await?;
         let tool = self.tools.for_format(&package_format(&package)).await?;
+        let tool = tool.in_namespace(&desired.cluster.namespace);
         let values = self.values(desired, known.values.as_ref(), &tool).await?;
         let kubernetes_minor = if package.reads_capabilities {
             self.kubernetes_minor(&desired.cluster, control_plane).await?
@@ -164,7 +165,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let Some(known) = same.filter(|known| known.digest != stored.digest.as_str()) {
             return Ok(self.keep_republished(desired, known, stored.digest.as_str()));
         }
-        self.inspected(&stored, reference).await
+        self.inspected(desired, &stored, reference).await
     }
 
     /// Fails if the catalog does not offer the installed version any more: instead of another version, which the filter would choose,
@@ -194,13 +195,19 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(PackageRecord { reference, ..known.clone() });
         }
         let stored = self.source_packages.stored(folder, &desired.cluster.namespace).await?;
-        self.inspected(&stored, reference).await
+        self.inspected(desired, &stored, reference).await
     }
 
     /// Lets the tool read a package.
-    async fn inspected(&self, stored: &StoredPackage, reference: String) -> Result<PackageRecord, Failure> {
+    async fn inspected(
+        &self,
+        desired: &Desired,
+        stored: &StoredPackage,
+        reference: String,
+    ) -> Result<PackageRecord, Failure> {
         let tool = self.tools.for_format(stored.format()).await?;
         self.metrics.tool_call("inspect");
+        let tool = tool.in_namespace(&desired.cluster.namespace);
         let info = outside_of_limit(tool.inspect(&file(stored))).await?;
         Ok(PackageRecord {
             reference,
@@ -241,7 +248,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         let values = self.values_text(desired).await?;
         self.metrics.tool_call("canonicalize");
-        let canonical = tool.canonical_digest(&values).await?;
+        let canonical = outside_of_limit(tool.canonical_digest(&values)).await?;
         Ok(ValuesRecord { text, canonical: canonical.to_string() })
     }
 

@@ -16,7 +16,8 @@ use chandler_core::{
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
 use chandler_tool::{
-    Applied, ApplyOrder, OperationFailure, PackageTool, ReleaseDetails, RemoveOrder, RollbackOrder,
+    Applied, ApplyOrder, OperationFailure, PackageTool, ProcessGuard, ReleaseDetails, RemoveOrder,
+    RollbackOrder,
 };
 use chandler_workload::Connection;
 use futures::FutureExt as _;
@@ -138,6 +139,13 @@ struct Prepared {
     package: StoredPackage,
 }
 
+/// What an operation runs with.
+struct Run<'a> {
+    operation_id: String,
+    process: ProcessGuard,
+    handle: &'a Handle<Outcome>,
+}
+
 /// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
 /// be thousands of queued operations. They are read when it starts.
 struct Work<R: ReleaseKind> {
@@ -219,7 +227,10 @@ impl<R: ReleaseKind> Work<R> {
             tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         }
         let (key, result) = match self.prepare(&desired, &handle).await {
-            Ok(prepared) => (self.start.key.clone(), self.act(desired, prepared, &handle).await),
+            Ok(prepared) => {
+                drop(desired);
+                (self.start.key.clone(), self.act(prepared, &handle).await)
+            }
             // It says nothing about the release, so it is no attempt at applying the inputs.
             Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
         };
@@ -239,8 +250,10 @@ impl<R: ReleaseKind> Work<R> {
         } else {
             tracing::info!(%cluster, %release, kind = kind.as_str(), outcome, seconds, "operation ended");
         }
-        let canceled = handle.cancel.is_cancelled()
-            && result.as_ref().is_err_and(|error| error.failure.category == Category::Cancelled);
+        let canceled = result.as_ref().is_err_and(|error| {
+            let is_canceled = handle.cancel.is_cancelled() && error.failure.category == Category::Cancelled;
+            is_canceled || error.failure == not_begun()
+        });
         self.outcome(key, canceled, result)
     }
 
@@ -250,8 +263,9 @@ impl<R: ReleaseKind> Work<R> {
         Outcome { key, tool: self.tool.id(), canceled, kind: operation.kind(), scope, result }
     }
 
-    /// Decides when a slot is free, which may be long after the plan was made, whether the operation still has to run. Returns
-    /// the desired release if so. An object that does not reflect the spec of its placement yet is about to change.
+    /// Decides whether the operation still has to run: when a slot is free, and again when it has a process, both of which may be
+    /// long after the plan was made. Returns the desired release if so. An object that does not reflect the spec of its placement
+    /// yet is about to change.
     fn still_desired(&self) -> Option<Desired> {
         let object = self.context.releases.by_reference(&self.object)?;
         let is_removal = matches!(self.start.operation, Operation::Remove);
@@ -324,15 +338,18 @@ impl<R: ReleaseKind> Work<R> {
 
     async fn act(
         &self,
-        desired: Desired,
         prepared: Option<Prepared>,
         handle: &Handle<Outcome>,
     ) -> Result<Done, OperationFailure> {
+        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await?;
+        // The process may have been acquired long after the slot.
+        let desired = self.still_desired().ok_or_else(not_begun)?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
+        let run = Run { operation_id, process, handle };
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let prepared = prepared.ok_or_else(not_begun)?;
-                let applied = self.apply(operation_id, desired, prepared, *kind, inputs, handle).await?;
+                let applied = self.apply(run, desired, prepared, *kind, inputs).await?;
                 Ok(if applied.unchanged {
                     Done::Unchanged(applied.details)
                 } else {
@@ -340,22 +357,22 @@ impl<R: ReleaseKind> Work<R> {
                 })
             }
             Operation::Remove => {
-                self.remove(operation_id, desired, handle).await?;
+                self.remove(run, desired).await?;
                 Ok(Done::Removed)
             }
             Operation::UninstallFailed => {
-                self.remove(operation_id, desired, handle).await?;
+                self.remove(run, desired).await?;
                 Ok(Done::Uninstalled)
             }
             Operation::Rollback { inputs } => {
-                let applied = self.roll_back(operation_id, desired, inputs, handle).await?;
+                let applied = self.roll_back(run, desired, inputs).await?;
                 Ok(Done::RolledBack { applied, failed: inputs.digest.clone() })
             }
             Operation::Compare => {
                 drop(desired);
-                self.compare(operation_id, handle).await
+                self.compare(run).await
             }
-            Operation::Test { .. } => self.test(operation_id, desired, handle).await,
+            Operation::Test { .. } => self.test(run, desired).await,
         }
     }
 
@@ -369,18 +386,17 @@ impl<R: ReleaseKind> Work<R> {
 
     async fn apply(
         &self,
-        operation_id: String,
+        run: Run<'_>,
         desired: Desired,
         prepared: Prepared,
         kind: ApplyKind,
         inputs: &Inputs,
-        handle: &Handle<Outcome>,
     ) -> Result<Applied, OperationFailure> {
         let Prepared { values, package } = prepared;
         let target = self.target()?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
-            operation_id,
+            operation_id: run.operation_id,
             target,
             release: self.release.clone(),
             package: inputs::file(&package),
@@ -392,15 +408,14 @@ impl<R: ReleaseKind> Work<R> {
         };
         // The operation may wait long, and needs the values no more.
         drop(desired);
-        self.tool.apply(order, &handle.cancel, |step| handle.step(step)).await
+        run.process.apply(order, &run.handle.cancel, |step| run.handle.step(step)).await
     }
 
     async fn roll_back(
         &self,
-        operation_id: String,
+        run: Run<'_>,
         desired: Desired,
         failed: &Inputs,
-        handle: &Handle<Outcome>,
     ) -> Result<Applied, OperationFailure> {
         let Some(Restored { revision, inputs }) = &self.start.restored else {
             return Err(not_begun().into());
@@ -408,7 +423,7 @@ impl<R: ReleaseKind> Work<R> {
         let target = self.target()?;
         self.context.metrics.tool_call("rollback");
         let order = RollbackOrder {
-            operation_id,
+            operation_id: run.operation_id,
             target,
             release: self.release.clone(),
             revision: *revision,
@@ -419,26 +434,21 @@ impl<R: ReleaseKind> Work<R> {
             execution: desired.execution.clone(),
         };
         drop(desired);
-        self.tool.rollback(order, &handle.cancel, |step| handle.step(step)).await
+        run.process.rollback(order, &run.handle.cancel, |step| run.handle.step(step)).await
     }
 
-    async fn remove(
-        &self,
-        operation_id: String,
-        desired: Desired,
-        handle: &Handle<Outcome>,
-    ) -> Result<(), OperationFailure> {
+    async fn remove(&self, run: Run<'_>, desired: Desired) -> Result<(), OperationFailure> {
         let target = self.target()?;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
-            operation_id,
+            operation_id: run.operation_id,
             target,
             release: self.release.clone(),
             rendering: desired.rendering.clone(),
             execution: desired.execution.clone(),
         };
         drop(desired);
-        self.tool.remove(order, &handle.cancel, |step| handle.step(step)).await
+        run.process.remove(order, &run.handle.cancel, |step| run.handle.step(step)).await
     }
 }
 

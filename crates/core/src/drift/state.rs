@@ -20,6 +20,8 @@ use crate::{
 
 /// Objects are compared so long after an operation: controllers complete new objects first.
 const SETTLING: Duration = Duration::from_secs(2);
+/// After so many comparisons that have ended the process of the package tool, a revision is not compared any more.
+const MAX_CRASHES: u32 = 3;
 /// Maximum number of objects in the status.
 const MAX_OBJECTS: usize = 10;
 /// Maximum number of objects that a condition names.
@@ -54,6 +56,8 @@ struct PastFailure {
     of: ComparisonScope,
     failure: Failure,
     count: u32,
+    /// How many of them have ended the process of the package tool.
+    crashes: u32,
     at: Timestamp,
 }
 
@@ -97,6 +101,9 @@ impl DriftState {
             return later.map_or(NextComparison::OnChange, NextComparison::At);
         }
         let failure = self.failure.as_ref().filter(|past| past.of == snapshot.scope);
+        if failure.is_some_and(|past| past.crashes >= MAX_CRASHES) {
+            return NextComparison::OnChange;
+        }
         let retry_at = failure.and_then(|past| {
             past.at.checked_add(backoff::delay(past.failure.category, past.count, seed)).ok()
         });
@@ -215,8 +222,10 @@ impl DriftState {
     /// Takes in that a comparison has failed.
     pub fn failed(&mut self, scope: &ComparisonScope, failure: Failure, now: Timestamp) {
         let before = self.failure.take().filter(|past| past.of == *scope);
-        let count = before.map_or(1, |past| past.count.saturating_add(1));
-        self.failure = Some(PastFailure { of: scope.clone(), failure, count, at: now });
+        let (count, crashes) = before.map_or((0, 0), |past| (past.count, past.crashes));
+        let crashes = crashes.saturating_add(u32::from(failure.category == Category::ToolCrashed));
+        let count = count.saturating_add(1);
+        self.failure = Some(PastFailure { of: scope.clone(), failure, count, crashes, at: now });
     }
 
     /// Updates the entry of the status. An object that changes often, but as it may, changes only the digest: that is written a

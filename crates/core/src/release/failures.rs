@@ -38,6 +38,7 @@ pub fn record_failure(
         let before = last.filter(|last| last.attempts > 0);
         (before.map_or(0, |last| last.attempts), before.map(|last| attempted(last).to_owned()))
     };
+    let (crashes, crashed) = count_crashes(last, &key, failure.category);
     FailureRecord {
         category: failure.category.to_string(),
         message: failure.message.clone(),
@@ -45,8 +46,35 @@ pub fn record_failure(
         count: same.map_or(1, |last| last.count.saturating_add(1)),
         attempts,
         attempted,
+        crashes,
+        crashed,
         at: Time(now),
     }
+}
+
+/// Returns how often in a row the step has ended the process of the package tool, and the step if it is not the one that has
+/// failed now. While another step fails, crashes are remembered: otherwise an unavailable repository would allow all of them again.
+fn count_crashes(last: Option<&FailureRecord>, key: &str, category: Category) -> (u32, Option<String>) {
+    let before = last.filter(|last| last.crashes > 0);
+    let of_step = before.filter(|last| crashed(last) == key).map_or(0, |last| last.crashes);
+    match category {
+        Category::ToolCrashed => (of_step.saturating_add(1), None),
+        // It has not run, or the process has ended because of another release.
+        Category::ToolUnavailable | Category::Cancelled | Category::Timeout | Category::Unreachable => {
+            let other = before.filter(|last| crashed(last) != key);
+            let crashes = before.map_or(0, |last| last.crashes);
+            (crashes, other.map(|last| crashed(last).to_owned()))
+        }
+        _ => {
+            let other = before.filter(|last| crashed(last) != key);
+            (other.map_or(0, |last| last.crashes), other.map(|last| crashed(last).to_owned()))
+        }
+    }
+}
+
+/// Returns the key of the step whose crashes are counted.
+fn crashed(record: &FailureRecord) -> &str {
+    record.crashed.as_deref().unwrap_or(&record.input)
 }
 
 /// Returns the failure for the plan. `seed` identifies the object, see [`backoff::delay`].
@@ -60,6 +88,8 @@ pub fn past_failure(last: &FailureRecord, seed: &str) -> Option<PastFailure> {
         at: last.at.0,
         attempts: last.attempts,
         attempted: attempted(last).to_owned(),
+        crashes: last.crashes,
+        crashed: crashed(last).to_owned(),
     })
 }
 
@@ -92,7 +122,8 @@ fn is_own_fault(category: Category) -> bool {
         | Category::GetCaCertificateFailed
         | Category::VerificationFailed
         | Category::QuotaExceeded
-        | Category::ToolUnavailable => false,
+        | Category::ToolUnavailable
+        | Category::ToolCrashed => false,
     }
 }
 
@@ -152,6 +183,37 @@ mod tests {
         for (failures, retry_at, (count, attempts, attempted)) in rows {
             let expected = (count, attempts, attempted.to_owned());
             assert_eq!(record(failures, retry_at), expected, "{failures:?}");
+        }
+    }
+
+    #[test]
+    fn crashes_in_a_row_of_one_step_are_counted() {
+        use Category::{NotReady, SourceUnavailable, ToolCrashed, ToolUnavailable};
+        const A: &str = "3-aaaa";
+        const RESOLVE: &str = "generation-3";
+        type Row<'a> = (&'a [(&'a str, Category)], Option<i64>, (u32, &'a str));
+        let rows: [Row<'_>; 9] = [
+            (&[(A, ToolCrashed)], None, (1, A)),
+            (&[(A, ToolCrashed), (A, ToolCrashed), (A, ToolCrashed)], None, (3, A)),
+            (&[(A, ToolCrashed), (A, NotReady)], None, (0, A)),
+            (&[(A, ToolCrashed), (A, NotReady), (A, ToolCrashed)], None, (1, A)),
+            (&[(A, ToolCrashed), (A, ToolUnavailable), (A, ToolCrashed)], None, (2, A)),
+            (&[(A, ToolCrashed), (RESOLVE, SourceUnavailable)], None, (1, A)),
+            (&[(A, ToolCrashed), (RESOLVE, SourceUnavailable), (A, ToolCrashed)], None, (2, A)),
+            (&[(A, ToolCrashed), ("3-bbbb", ToolCrashed)], None, (1, "3-bbbb")),
+            // A user has asked to try again after the second one.
+            (&[(A, ToolCrashed), (A, ToolCrashed), (A, ToolCrashed)], Some(3), (1, A)),
+        ];
+        for (failures, retry_at, (crashes, crashed)) in rows {
+            let mut last = None;
+            for (second, (key, category)) in (1..).zip(failures) {
+                let failure = Failure::new(*category, "why");
+                let key = (*key).to_owned();
+                last = Some(record_failure(last.as_ref(), key, &failure, retry_at.map(at), at(second)));
+            }
+            let past = past_failure(&last.unwrap(), "seed").unwrap();
+            assert_eq!((past.crashes, past.crashed.as_str()), (crashes, crashed), "{failures:?}");
+            assert_eq!(past.is_stalled(), crashes >= 3);
         }
     }
 

@@ -9,7 +9,7 @@ mod requested_rollback;
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub use self::observed::{
     ClusterState, InFlight, InputState, InventoryState, Observed, OperationPhase, PastFailure, failure_key,
@@ -29,6 +29,8 @@ use crate::{
 /// A pending operation of another client counts as interrupted if its record has not changed for this long, or for the
 /// timeout of the release if that is longer.
 const FOREIGN_OPERATION_LIMIT: Duration = Duration::from_mins(10);
+/// The inputs of a release that is stalled are resolved again after this time.
+const RESOLVED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The next step for a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +82,10 @@ pub enum Wait {
     },
     /// The last retry that the policy allows has failed.
     Exhausted {
+        failure: Failure,
+    },
+    /// The process of the package tool has ended several times in a row because of the release.
+    Stalled {
         failure: Failure,
     },
     /// An earlier revision was restored.
@@ -449,6 +455,15 @@ fn resolve_backed_off(observed: &Observed<'_>, generation: Option<i64>) -> Optio
 }
 
 fn backed_off(observed: &Observed<'_>, step: Step, key: &str) -> Option<Plan> {
+    let stalled = observed.failure.filter(|past| {
+        // The key does not say which package was read: another one may have been published.
+        let is_due = step == Step::Resolve && past.at.duration_until(observed.now) >= RESOLVED_AGAIN_AFTER;
+        let is_stalled = past.is_stalled() && past.crashed == key && !is_due;
+        is_stalled && !past.is_overridden(observed.requested_retry())
+    });
+    if let Some(past) = stalled {
+        return Some(Plan::Wait(Wait::Stalled { failure: past.crash() }));
+    }
     let past = observed.failure.filter(|past| {
         past.key == key && past.retry_at > observed.now && !past.is_overridden(observed.requested_retry())
     })?;

@@ -81,6 +81,7 @@ impl State {
             | ReleaseReason::ReleaseCollision
             | ReleaseReason::RetriesExhausted
             | ReleaseReason::RolledBack
+            | ReleaseReason::Stalled
             | ReleaseReason::Unhealthy
             | ReleaseReason::StatusUnreadable => Self::Failed,
             ReleaseReason::ClusterUnreachable
@@ -172,6 +173,7 @@ mod tests {
         (ReleaseReason::Accepted, State::Waiting),
         (ReleaseReason::RetriesExhausted, State::Failed),
         (ReleaseReason::RolledBack, State::Failed),
+        (ReleaseReason::Stalled, State::Failed),
         (ReleaseReason::Healthy, State::Waiting),
         (ReleaseReason::Unhealthy, State::Failed),
         (ReleaseReason::HealthUnknown, State::Waiting),

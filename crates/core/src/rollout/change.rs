@@ -85,7 +85,9 @@ fn was_never_installed<R: ReleaseKind>(release: &R) -> bool {
         Some(
             ReleaseReason::NotAvailable | ReleaseReason::WaitingForDependencies | ReleaseReason::Pending,
         ) => true,
-        Some(ReleaseReason::ApplyFailed | ReleaseReason::RetriesExhausted) => status.last_failure.is_some(),
+        Some(ReleaseReason::ApplyFailed | ReleaseReason::RetriesExhausted | ReleaseReason::Stalled) => {
+            status.last_failure.is_some()
+        }
         _ => false,
     };
     is_known && State::of(release) != State::Unreachable

@@ -161,7 +161,9 @@ fn failed_at<R: ReleaseKind>(release: &R, record: &RolloutRecord) -> Option<Time
     }
     let last = release.status().and_then(|status| status.last_failure.as_ref()).map(|last| last.at.0);
     let at = ready.and_then(|ready| match ReleaseReason::parse(&ready.reason)? {
-        ReleaseReason::RetriesExhausted => Some(last.unwrap_or(ready.last_transition_time.0)),
+        ReleaseReason::RetriesExhausted | ReleaseReason::Stalled => {
+            Some(last.unwrap_or(ready.last_transition_time.0))
+        }
         // Without a failure, a user has asked for it.
         ReleaseReason::RolledBack => last,
         _ => None,

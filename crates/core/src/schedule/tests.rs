@@ -98,7 +98,7 @@ fn a_namespace_can_be_limited() {
 
 #[test]
 fn operations_of_one_namespace_that_wait_do_not_exclude_others() {
-    for low in [false, true] {
+    for low in [BTreeSet::new(), BTreeSet::from(["slow".to_owned()])] {
         let mut schedule = Schedule::new(Limits { waiting_clusters: 2, ..limits(4, 16) });
         for id in 0..3 {
             schedule.submit(id, tenant("slow", id), true);
@@ -108,12 +108,12 @@ fn operations_of_one_namespace_that_wait_do_not_exclude_others() {
             schedule.wait(&id);
         }
         assert_eq!(schedule.start_next(), None);
-        schedule.set_low_on_memory(low);
+        schedule.set_low_on_memory(low.clone());
         schedule.submit(100, tenant("other", 0), true);
         schedule.submit(101, tenant("other", 1), true);
-        assert_eq!(schedule.start_next(), Some(100), "{low}");
+        assert_eq!(schedule.start_next(), Some(100), "{low:?}");
         schedule.wait(&100);
-        assert_eq!(schedule.start_next(), None, "{low}");
+        assert_eq!(schedule.start_next(), None, "{low:?}");
     }
 }
 
@@ -204,13 +204,14 @@ fn while_memory_is_low_operations_start_that_do_not_wait_or_are_on_a_cluster_tha
     schedule.submit(1, cluster(BLUE), true);
     assert_eq!(schedule.start_next(), Some(1));
     schedule.wait(&1);
-    assert!(schedule.set_low_on_memory(true));
-    assert!(!schedule.set_low_on_memory(true));
+    assert!(schedule.set_low_on_memory(["fleet".to_owned()].into()));
+    assert!(!schedule.set_low_on_memory(["fleet".to_owned()].into()));
+    schedule.submit(5, ClusterKey::new("other", "red"), true);
     for (id, name, waits) in [(2, "green", true), (3, "green", false), (4, BLUE, true)] {
         schedule.submit(id, cluster(name), waits);
     }
-    assert_eq!(started(&mut schedule), [3, 4]);
-    assert!(schedule.set_low_on_memory(false));
+    assert_eq!(started(&mut schedule), [5, 3, 4], "another namespace has its own memory");
+    assert!(schedule.set_low_on_memory(BTreeSet::new()));
     assert_eq!(started(&mut schedule), [2]);
 }
 
@@ -232,6 +233,32 @@ fn a_cluster_that_does_not_answer_gets_one_slot() {
     assert_eq!(started(&mut schedule), [] as [u32; 0], "one operation is still running");
     schedule.release(&4);
     assert_eq!(started(&mut schedule), [5]);
+}
+
+#[test]
+fn an_operation_that_waits_for_a_process_keeps_no_other_namespace_waiting() {
+    let mut schedule = schedule(limits(4, 2));
+    let green = ClusterKey::new("other", "green");
+    for id in 1..=3 {
+        schedule.submit(id, cluster(BLUE), false);
+    }
+    schedule.submit(4, green.clone(), false);
+    assert_eq!(started(&mut schedule), [1, 4]);
+    schedule.suspend(&1);
+    schedule.submit(5, green, false);
+    assert_eq!(started(&mut schedule), [] as [u32; 0], "the other cluster has not answered");
+    schedule.answered(&4, true);
+    assert_eq!(started(&mut schedule), [5], "the namespace that waits starts nothing");
+    schedule.resume(&1);
+    assert_eq!((schedule.active(), started(&mut schedule)), (3, vec![]));
+    for id in [1, 4, 5] {
+        schedule.release(&id);
+    }
+    assert_eq!(started(&mut schedule), [2, 3]);
+    schedule.suspend(&2);
+    schedule.release(&2);
+    schedule.resume(&2);
+    assert_eq!(schedule.active(), 1, "it has ended");
 }
 
 #[test]

@@ -98,7 +98,8 @@ impl Comparison {
                 replace_unsafe_crds: false,
             },
         };
-        let applied = self.tool.apply(order, &CancellationToken::new(), |_| {}).await;
+        let process = self.tool.process(name, &CancellationToken::new()).await.unwrap();
+        let applied = process.apply(order, &CancellationToken::new(), |_| {}).await;
         applied.unwrap_or_else(|failed| panic!("{name}: {}: {}", failed.failure.category, failed.failure));
     }
 

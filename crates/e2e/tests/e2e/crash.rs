@@ -15,7 +15,7 @@ fn kill(pid: u32) {
 }
 
 async fn wait_driver(manager: &Manager) -> u32 {
-    eventually("the driver runs", || async { manager.driver_pids().first().copied() }).await
+    eventually("the driver runs", || async { manager.tool_pids().first().copied() }).await
 }
 
 /// Waits until the first release on the cluster has this status.
@@ -70,8 +70,8 @@ async fn a_driver_killed_during_an_upgrade_is_recovered() {
     wait_helm_status(&world, &alpha, "pending-upgrade").await;
     kill(wait_driver(&manager).await);
     world
-        .wait_status("slow", "alpha", "failed because the tool exited", |status| {
-            status.last_failure.as_ref().is_some_and(|failure| failure.category == "ToolUnavailable")
+        .wait_status("slow", "alpha", "failed because the tool ended", |status| {
+            status.last_failure.as_ref().is_some_and(|failure| failure.category == "ToolCrashed")
         })
         .await;
     world.patch_placement("slow", json!({"valuesTemplate": "hold: false\nagain: true"})).await;

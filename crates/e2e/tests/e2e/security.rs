@@ -9,4 +9,5 @@ mod logins;
 mod manager_account;
 mod shared_sources;
 mod tenants;
+mod tool_processes;
 mod values_secrets;

@@ -8,7 +8,7 @@ use chandler_core::{
     failure::{Category, Failure},
 };
 
-use super::{PackageTool, ReleaseDetails, broken, client, traced, transport};
+use super::{PackageTool, ReleaseDetails, broken, checked, client, traced};
 use crate::{
     convert,
     generated::tool::{self as proto, render_response::Outcome},
@@ -42,10 +42,10 @@ impl PackageTool {
             let message = format!("the package tool {} cannot render what it would apply", description.name);
             return Err(Failure::new(Category::InvalidPackage, message));
         }
-        let guard = self.supervisor.acquire().await?;
+        let guard = self.acquire(format!("{} {}", order.target.server, order.release)).await?;
         let mut request = traced(render_request(order));
         request.set_timeout(LIMIT);
-        let answer = client(&guard).render(request).await.map_err(transport)?.into_inner();
+        let answer = checked(&guard, client(&guard).render(request).await).await?;
         match answer.outcome {
             Some(Outcome::Rendered(rendered)) => rendered_release(rendered),
             Some(Outcome::Failure(failure)) => Err(convert::failure(&failure)),

@@ -2,7 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use serde::Deserialize;
@@ -10,16 +14,28 @@ use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::ChildStderr,
 };
+use tokio_util::sync::CancellationToken;
 
 const KEPT_LINES: usize = 10;
+/// How long the last lines of a process that has exited may take.
+const LAST_LINES_LIMIT: Duration = Duration::from_millis(500);
+/// What the runtime of Go prints when the kernel refuses to give it more memory. Many lines about its state follow.
+const OUT_OF_MEMORY: [&str; 2] = ["out of memory", "cannot allocate memory"];
 
-/// The last lines a process wrote, for the message when it does not start.
+/// The last lines a process wrote, for the message when it does not start or has ended.
 #[derive(Clone, Debug, Default)]
-pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
+pub struct LastLines {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    out_of_memory: Arc<AtomicBool>,
+    closed: CancellationToken,
+}
 
 impl LastLines {
     fn push(&self, line: String) {
-        if let Ok(mut lines) = self.0.lock() {
+        if OUT_OF_MEMORY.iter().any(|text| line.contains(text)) {
+            self.out_of_memory.store(true, Ordering::Release);
+        }
+        if let Ok(mut lines) = self.lines.lock() {
             if lines.len() == KEPT_LINES {
                 lines.pop_front();
             }
@@ -28,7 +44,14 @@ impl LastLines {
     }
 
     pub fn joined(&self) -> String {
-        self.0.lock().map(|lines| Vec::from(lines.clone()).join("; ")).unwrap_or_default()
+        self.lines.lock().map(|lines| Vec::from(lines.clone()).join("; ")).unwrap_or_default()
+    }
+
+    /// Returns whether a process that has exited has written that it got no more memory.
+    pub async fn is_out_of_memory(&self) -> bool {
+        // Either way it is known well enough.
+        let _ = tokio::time::timeout(LAST_LINES_LIMIT, self.closed.cancelled()).await;
+        self.out_of_memory.load(Ordering::Acquire)
     }
 }
 
@@ -61,6 +84,7 @@ pub fn forward(stderr: Option<ChildStderr>, pid: u32) -> LastLines {
                 emit(&line, pid);
                 kept.push(line);
             }
+            kept.closed.cancel();
         });
     }
     kept

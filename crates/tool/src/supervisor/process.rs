@@ -2,27 +2,25 @@
 
 use std::{
     fs::Permissions,
-    os::unix::fs::PermissionsExt as _,
-    process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    os::unix::fs::{PermissionsExt as _, chown},
+    process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
 use hyper_util::rt::TokioIo;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 use tokio::{
     net::UnixStream,
     process::{Child, Command},
-    sync::{oneshot, watch},
+    sync::{OwnedSemaphorePermit, watch},
 };
 use tonic::transport::{Channel, Endpoint};
 
 use super::{
     Service, SupervisorConfig, ToolError,
-    control::{Control, ControlGuard, Controls},
+    control::{Call, Control, ControlGuard, Controls, DeathCause},
     log,
 };
 use crate::generated::{
@@ -33,12 +31,32 @@ use crate::generated::{
 const START_LIMIT: Duration = Duration::from_secs(15);
 /// How long a process that is no longer used may take to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(5);
+/// Memory that the runtime of Go maps and never touches: it counts towards the limit of the kernel, but is not used.
+const UNTOUCHED: u64 = 64 << 20;
+/// What a process whose calls only wait may need in addition to what it has.
+const SPARE: u64 = 32 << 20;
+/// The exit code of a process that ends itself because a call has used more CPU time than it may.
+const EXIT_CPU_LIMIT: i32 = 86;
 
 /// The memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStats {
     pub pid: u32,
     pub resident_bytes: u64,
+    /// Resident memory that no other process shares, which the limits are about.
+    pub private_bytes: u64,
+}
+
+impl ProcessStats {
+    /// Returns `None` if there is no such process.
+    pub fn read(pid: u32) -> Option<Self> {
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|field| field.parse::<u64>().ok());
+        let (resident, shared) = (pages.next()?, pages.next()?);
+        let page_size = u64::try_from(rustix::param::page_size()).ok()?;
+        let private_bytes = resident.saturating_sub(shared) * page_size;
+        Some(Self { pid, resident_bytes: resident * page_size, private_bytes })
+    }
 }
 
 /// One running process. Dropping it closes the standard input of the process, which then ends.
@@ -46,20 +64,29 @@ pub struct ProcessStats {
 pub struct Process {
     channel: Channel,
     control: Arc<Control>,
-    retired: AtomicBool,
-    // Its drop signals that the process is no longer used.
-    _in_use: oneshot::Sender<()>,
 }
 
 impl Process {
-    pub async fn start(config: &SupervisorConfig, controls: &Controls) -> Result<Self, ToolError> {
+    /// Starts a process and waits until it serves. `slot` is occupied until it has exited. Returns the process with its first
+    /// call, so that it is never without calls before.
+    pub async fn start(
+        config: &SupervisorConfig,
+        owner: &str,
+        controls: &Controls,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> Result<(Self, Call), ToolError> {
         let folder = tempfile::Builder::new()
             .prefix("chandler-tool-")
             .permissions(Permissions::from_mode(0o700))
             .tempdir()
             .map_err(ToolError::Socket)?;
         let socket = folder.path().join("socket");
-        let mut child = Command::new(&config.path)
+        let mut command = Command::new(&config.path);
+        if let Some(user) = config.user {
+            chown(folder.path(), Some(user.uid), Some(user.gid)).map_err(ToolError::Socket)?;
+            command.uid(user.uid).gid(user.gid);
+        }
+        let mut child = command
             .arg("--socket")
             .arg(&socket)
             .arg("--memory-limit")
@@ -79,85 +106,149 @@ impl Process {
                 source,
             })?;
         let pid = child.id().unwrap_or_default();
-        let guard = controls.add(pid, child.stdin.take());
+        // It has no input yet.
+        limit_memory(pid, config.hard_memory_limit).map_err(ToolError::Limit)?;
+        let guard = controls.add(owner, pid, child.stdin.take(), slot);
+        let call = guard.control().begin().ok_or(ToolError::Closed)?;
         let last_lines = log::forward(child.stderr.take(), pid);
         let channel = channel(&socket);
         wait_ready(config.service, &mut child, &channel, &last_lines).await?;
-        let (in_use, unused) = oneshot::channel();
         let control = guard.control().clone();
-        tokio::spawn(own(child, guard, config.log_level.clone(), folder, unused));
-        Ok(Self { channel, control, retired: AtomicBool::new(false), _in_use: in_use })
+        if config.service == Service::PackageTool {
+            control.set_channel(channel.clone());
+        }
+        let owned = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder };
+        tokio::spawn(owned.run(config.log_level.clone()));
+        Ok((Self { channel, control }, call))
     }
 
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
     pub fn pid(&self) -> u32 {
         self.control.pid()
     }
 
-    pub fn has_exited(&self) -> bool {
-        self.control.has_exited()
-    }
-
-    pub fn is_usable(&self) -> bool {
-        !self.has_exited() && !self.is_retired()
-    }
-
-    pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
-    }
-
-    /// Accepts no further calls. Running ones may end.
-    pub fn retire(&self) {
-        self.retired.store(true, Ordering::Release);
-    }
-
-    /// Ends it at once.
-    pub fn kill(&self) {
-        self.retire();
-        self.control.kill();
-    }
-
     /// Returns `None` if it has exited.
     pub fn stats(&self) -> Option<ProcessStats> {
-        if self.has_exited() {
+        if self.control.has_exited() {
             return None;
         }
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).ok()?;
-        let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        let page_size = u64::try_from(rustix::param::page_size()).ok()?;
-        Some(ProcessStats { pid: self.pid(), resident_bytes: pages * page_size })
+        ProcessStats::read(self.pid())
     }
 }
 
-/// Owns the child until it has ended.
-async fn own(
-    mut child: Child,
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.control.end();
+    }
+}
+
+/// Limits the memory of a process: the kernel refuses to give it more. It writes no core dumps, which contain secrets.
+fn limit_memory(pid: u32, bytes: u64) -> std::io::Result<()> {
+    limit(pid, Resource::Data, bytes.saturating_add(UNTOUCHED))?;
+    limit(pid, Resource::Core, 0)
+}
+
+fn limit(pid: u32, resource: Resource, bytes: u64) -> std::io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+    match prlimit(Some(pid), resource, limit) {
+        // It has exited already, which is reported later.
+        Ok(_) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(std::io::Error::from(error)),
+    }
+}
+
+/// Limits the memory of a process to what it has, and a little more. Returns that, without what it never touches. All sizes are in
+/// MiB. Returns `None` if the process keeps its `share`.
+pub fn shrink(pid: u32, share: usize) -> Option<usize> {
+    let share = u64::try_from(share).ok()? << 20;
+    let needed = data_bytes(pid)?.saturating_add(SPARE).saturating_sub(UNTOUCHED);
+    if needed >= share {
+        return None;
+    }
+    limit_memory(pid, needed).ok()?;
+    usize::try_from(needed.div_ceil(1 << 20)).ok()
+}
+
+/// Returns what counts towards the limit of the kernel.
+fn data_bytes(pid: u32) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(5)?.parse().ok()?;
+    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+/// What belongs to a process until it has ended.
+struct Owned {
+    child: Child,
     guard: ControlGuard,
-    log_level: watch::Receiver<&'static str>,
+    last_lines: log::LastLines,
+    limit: u64,
     folder: TempDir,
-    unused: oneshot::Receiver<()>,
-) {
-    let control = guard.control();
-    tokio::select! {
-        status = child.wait() => tracing::warn!(?status, "package tool ended"),
-        () = control.killed() => {}
-        () = send_log_level(control, log_level) => {}
-        _ = unused => {
-            control.close_stdin();
-            tokio::select! {
-                // Either way the child is ended below.
-                _ = tokio::time::timeout(END_LIMIT, child.wait()) => {}
-                () = control.killed() => {}
+}
+
+impl Owned {
+    /// Waits for the end of the process.
+    async fn run(self, log_level: watch::Receiver<&'static str>) {
+        let Self { mut child, guard, last_lines, limit, folder } = self;
+        let control = guard.control();
+        let cause = tokio::select! {
+            status = child.wait() => {
+                let status = status.ok();
+                tracing::warn!(pid = control.pid(), ?status, "package tool ended");
+                death_cause(status, last_lines.is_out_of_memory().await, limit)
             }
+            cause = control.killed() => cause,
+            () = send_log_level(control, log_level) => None,
+            () = control.ended() => {
+                control.close_stdin();
+                tokio::select! {
+                    // Either way the child is ended below.
+                    _ = tokio::time::timeout(END_LIMIT, child.wait()) => None,
+                    cause = control.killed() => cause,
+                }
+            }
+        };
+        if let Err(error) = child.kill().await {
+            tracing::debug!(%error, "package tool was gone already");
         }
+        control.set_death(cause);
+        drop(folder);
+        drop(guard);
     }
-    if let Err(error) = child.kill().await {
-        tracing::debug!(%error, "package tool was gone already");
+}
+
+/// Returns why a process has ended that was not ended by the manager. `None` means that it was asked to end, by a signal to all
+/// processes.
+fn death_cause(status: Option<ExitStatus>, out_of_memory: bool, limit: u64) -> Option<DeathCause> {
+    if status.is_some_and(|status| status.success()) {
+        return None;
     }
-    drop((folder, guard));
+    if out_of_memory {
+        return Some(over_limit(limit));
+    }
+    let text = match status {
+        Some(status) if status.code() == Some(EXIT_CPU_LIMIT) => {
+            "it used more CPU time than one call may use".to_owned()
+        }
+        Some(status) => format!("it ended with {status}"),
+        None => "it has disappeared".to_owned(),
+    };
+    Some(DeathCause { text, is_memory: false })
+}
+
+/// Returns that a process has used too much memory.
+pub fn over_limit(limit: u64) -> DeathCause {
+    DeathCause {
+        text: format!("it needed more memory than its limit of {} MiB", limit >> 20),
+        is_memory: true,
+    }
 }
 
 /// Sends the log level to the process, now and whenever it changes.
@@ -209,5 +300,29 @@ async fn answers(service: Service, channel: &Channel) -> bool {
         Service::Templates => {
             TemplateServiceClient::new(channel.clone()).render(RenderRequest::default()).await.is_ok()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_death_is_explained() {
+        let exited = |code: i32| Some(ExitStatus::from_raw(code << 8));
+        let rows = [
+            (exited(EXIT_CPU_LIMIT), false, "more CPU time"),
+            (exited(2), true, "its limit of 256 MiB"),
+            (exited(2), false, "exit status: 2"),
+            (Some(ExitStatus::from_raw(9)), false, "signal: 9"),
+            (None, false, "has disappeared"),
+        ];
+        for (status, out_of_memory, expected) in rows {
+            let cause = death_cause(status, out_of_memory, 256 << 20).unwrap();
+            assert!(cause.text.contains(expected) && cause.is_memory == out_of_memory, "{cause:?}");
+        }
+        assert_eq!(death_cause(exited(0), false, 1), None, "it was asked to end");
     }
 }

@@ -100,14 +100,15 @@ impl CatalogReader {
             Some(folder) => self.folder_package(catalog, folder, chart, version).await?,
             None => self.package(catalog, chart, version).await?,
         };
-        let tool = PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(tool)));
+        let supervisor = Supervisor::new(SupervisorConfig::new(tool));
+        let tool = PackageTool::new(ToolId(0), supervisor.clone());
         let file = PackageFile {
             path: stored.path().to_owned(),
             digest: stored.digest.clone(),
             format: stored.format().clone(),
         };
         let info = tool.inspect(&file).await;
-        tool.supervisor().kill().await;
+        supervisor.kill();
         Ok(PackageView::new(info?))
     }
 

@@ -202,6 +202,7 @@ impl Release {
             self.reason(),
             Some(
                 ReleaseReason::RetriesExhausted
+                    | ReleaseReason::Stalled
                     | ReleaseReason::RolledBack
                     | ReleaseReason::Suspended
                     | ReleaseReason::PolicyNotFound

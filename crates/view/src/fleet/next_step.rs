@@ -57,7 +57,7 @@ fn policy_step(release: &Release, reason: ReleaseReason) -> Option<String> {
         ReleaseReason::PolicyNotFound => {
             "create the AddonPolicy that the message names, or remove the reference to it from the placement".to_owned()
         }
-        ReleaseReason::RetriesExhausted => {
+        ReleaseReason::RetriesExhausted | ReleaseReason::Stalled => {
             let fix = release.status.last_failure.as_ref().map(|failure| {
                 format!("{}; then ", after_failure(Category::parse(&failure.category)))
             });
@@ -169,6 +169,9 @@ fn after_failure(category: Category) -> &'static str {
         }
         Category::QuotaExceeded => {
             "remove what the namespace does not need, or let the operator increase the quota that the message names"
+        }
+        Category::ToolCrashed => {
+            "choose another version or other values: the package tool used more memory or CPU time than it may, or crashed"
         }
         Category::ToolUnavailable => "check the manager's log: its package tool is not running",
         Category::Internal => {

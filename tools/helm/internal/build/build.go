@@ -16,6 +16,7 @@ import (
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	"chandler.dev/tools/helm/internal/bundle"
+	"chandler.dev/tools/helm/internal/cpulimit"
 	"chandler.dev/tools/helm/internal/kustomize"
 	"chandler.dev/tools/helm/internal/redact"
 )
@@ -29,6 +30,9 @@ const (
 
 // Builder runs builds, one at a time.
 type Builder struct {
+	// CPU limits the CPU time of a build. nil means no limit.
+	CPU *cpulimit.Limit
+
 	slot chan struct{}
 	log  *slog.Logger
 	// giveUp is called if a build does not end. It should exit the process.
@@ -40,8 +44,11 @@ func NewBuilder(log *slog.Logger, giveUp func()) *Builder {
 	return &Builder{slot: make(chan struct{}, 1), log: log, giveUp: giveUp}
 }
 
-// Build builds the objects of a folder.
-func (b *Builder) Build(ctx context.Context, request *templatev1.BuildRequest) *templatev1.BuildResponse {
+// ErrTimeout means that a build has taken too long. It may still run, so the process should get no more calls.
+var ErrTimeout = errors.New("timeout")
+
+// Build builds the objects of a folder. It returns an error if that takes too long; other errors are part of the response.
+func (b *Builder) Build(ctx context.Context, request *templatev1.BuildRequest) (*templatev1.BuildResponse, error) {
 	timeout := defaultTimeout
 	if request.GetTimeout().AsDuration() > 0 {
 		timeout = request.GetTimeout().AsDuration()
@@ -53,12 +60,15 @@ func (b *Builder) Build(ctx context.Context, request *templatev1.BuildRequest) *
 	objects, err := b.run(ctx, timeout, func(ctx context.Context) ([]*templatev1.BuiltObject, error) {
 		return buildAll(ctx, request, limit)
 	})
+	if errors.Is(err, ErrTimeout) {
+		return nil, err
+	}
 	if err != nil {
-		return &templatev1.BuildResponse{Outcome: &templatev1.BuildResponse_Failure{Failure: newFailure(err)}}
+		return &templatev1.BuildResponse{Outcome: &templatev1.BuildResponse_Failure{Failure: newFailure(err)}}, nil
 	}
 	return &templatev1.BuildResponse{Outcome: &templatev1.BuildResponse_Built{
 		Built: &templatev1.BuiltObjects{Objects: objects},
-	}}
+	}}, nil
 }
 
 type result struct {
@@ -75,12 +85,12 @@ func (b *Builder) run(
 	select {
 	case b.slot <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("other builds took longer than %s: try again", timeout)
+		return nil, fmt.Errorf("%w: other builds took longer than %s", ErrTimeout, timeout)
 	}
 	done := make(chan result, 1)
 	go func() {
 		defer func() { <-b.slot }()
-		done <- b.recovered(ctx, work)
+		b.CPU.Run(func() { done <- b.recovered(ctx, work) })
 	}()
 	select {
 	case ended := <-done:
@@ -91,7 +101,7 @@ func (b *Builder) run(
 			<-done
 			stuck.Stop()
 		}()
-		return nil, fmt.Errorf("the build took longer than %s", timeout)
+		return nil, fmt.Errorf("%w: the build took longer than %s", ErrTimeout, timeout)
 	}
 }
 

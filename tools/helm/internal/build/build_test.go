@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -12,11 +13,21 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
+	"chandler.dev/tools/helm/internal/cpulimit"
 )
 
 const config = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
 
 func newTestBuilder() *Builder { return NewBuilder(slog.New(slog.DiscardHandler), func() {}) }
+
+func built(t *testing.T, builder *Builder, request *templatev1.BuildRequest) *templatev1.BuildResponse {
+	t.Helper()
+	response, err := builder.Build(context.Background(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
 
 func files(pairs ...string) []*templatev1.SourceFile {
 	var list []*templatev1.SourceFile
@@ -43,7 +54,7 @@ func TestBuild(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			response := newTestBuilder().Build(context.Background(), c.request)
+			response := built(t, newTestBuilder(), c.request)
 			objects := response.GetBuilt().GetObjects()
 			if len(objects) != 1 {
 				t.Fatalf("got %v", response)
@@ -78,7 +89,7 @@ func TestBuildFails(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := newTestBuilder().Build(context.Background(), c.request).GetFailure()
+			got := built(t, newTestBuilder(), c.request).GetFailure()
 			if got == nil || got.GetFile() != c.file || got.GetLine() != c.line || !strings.Contains(got.GetMessage(), c.message) {
 				t.Fatalf("got %v", got)
 			}
@@ -96,7 +107,7 @@ func TestPanicsAreFailures(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	request := &templatev1.BuildRequest{Files: files("a.yaml", config), Timeout: durationpb.New(time.Minute)}
-	if response := builder.Build(context.Background(), request); response.GetBuilt() == nil {
+	if response := built(t, builder, request); response.GetBuilt() == nil {
 		t.Fatalf("the next build failed: %v", response)
 	}
 }
@@ -112,10 +123,10 @@ func TestBuildsRunOneAtATimeAndEndInTime(t *testing.T) {
 		}
 		quick := func(context.Context) ([]*templatev1.BuiltObject, error) { return nil, nil }
 
-		if _, err := builder.run(t.Context(), time.Second, stuck); err == nil || !strings.Contains(err.Error(), "took longer than 1s") {
+		if _, err := builder.run(t.Context(), time.Second, stuck); !errors.Is(err, ErrTimeout) {
 			t.Fatalf("got %v", err)
 		}
-		if _, err := builder.run(t.Context(), time.Second, quick); err == nil || !strings.Contains(err.Error(), "other builds") {
+		if _, err := builder.run(t.Context(), time.Second, quick); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "other builds") {
 			t.Fatalf("got %v", err)
 		}
 		if gaveUp.Load() {
@@ -132,4 +143,23 @@ func TestBuildsRunOneAtATimeAndEndInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+func TestTheCPUTimeOfABuildIsLimited(t *testing.T) {
+	exceeded := make(chan struct{})
+	builder := newTestBuilder()
+	builder.CPU = cpulimit.New(50*time.Millisecond, func() { close(exceeded) })
+	spins := func(context.Context) ([]*templatev1.BuiltObject, error) {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			select {
+			case <-exceeded:
+				return nil, nil
+			default:
+			}
+		}
+		return nil, errors.New("it was not reported")
+	}
+	if _, err := builder.run(t.Context(), time.Minute, spins); err != nil {
+		t.Fatal(err)
+	}
 }

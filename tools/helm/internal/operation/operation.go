@@ -11,6 +11,7 @@ import (
 	"time"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/cpulimit"
 	"chandler.dev/tools/helm/internal/failure"
 )
 
@@ -28,6 +29,8 @@ const (
 type Set struct {
 	// Lease limits the requests of all operations.
 	Lease *Lease
+	// CPU limits the CPU time of every operation. nil means no limit.
+	CPU *cpulimit.Limit
 
 	mu      sync.Mutex
 	running map[*Operation]struct{}
@@ -190,7 +193,7 @@ func (o *Operation) Run(work func() error) error {
 				done <- failure.New(failure.Internal, "the Helm driver panicked: %v", reason)
 			}
 		}()
-		done <- work()
+		o.set.CPU.Run(func() { done <- work() })
 	}()
 	select {
 	case err := <-done:

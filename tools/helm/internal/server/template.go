@@ -3,6 +3,9 @@ package server
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	"chandler.dev/tools/helm/internal/build"
 	"chandler.dev/tools/helm/internal/template"
@@ -25,7 +28,11 @@ func (*TemplateServer) Render(ctx context.Context, request *templatev1.RenderReq
 	return template.Render(ctx, request), nil
 }
 
-// Build builds the objects of a folder.
+// Build builds the objects of a folder. If that takes too long, the status is DeadlineExceeded: the build may still run.
 func (s *TemplateServer) Build(ctx context.Context, request *templatev1.BuildRequest) (*templatev1.BuildResponse, error) {
-	return s.builder.Build(ctx, request), nil
+	response, err := s.builder.Build(ctx, request)
+	if err != nil {
+		return nil, status.Error(codes.DeadlineExceeded, err.Error())
+	}
+	return response, nil
 }

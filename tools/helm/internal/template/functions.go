@@ -23,7 +23,7 @@ func functions() template.FuncMap {
 	}
 	maps.Copy(all, limitedFunctions(all))
 	maps.Copy(all, yamlFunctions())
-	maps.Copy(all, placeholders())
+	maps.Copy(all, printing())
 	return all
 }
 

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/template"
 	"text/template/parse"
 	"time"
 )
 
-// tick is the name of a function that is called at the start of every template, branch and loop body. It applies the
-// timeout to loops without output.
-const tick = "chandlerTick"
+const (
+	// tick is the name of a function that is called at the start of every template, branch and loop body. It applies the
+	// timeout to loops without output.
+	tick = "chandlerTick"
+	// printed is the name of a function that is called with every value that is printed.
+	printed = "chandlerPrint"
+)
 
 type limits struct {
 	timeout time.Duration
@@ -40,8 +43,6 @@ func (e *execution) Write(text []byte) (int, error) {
 	return e.out.Write(text)
 }
 
-func (e *execution) tick() (string, error) { return "", e.check() }
-
 func (e *execution) check() error {
 	if time.Now().After(e.deadline) {
 		return harmless(fmt.Sprintf("the template took longer than %s", e.limits.timeout))
@@ -52,8 +53,9 @@ func (e *execution) check() error {
 	return nil
 }
 
-// insertTicks inserts a call of tick at the start of the template and of every branch and loop body.
-func insertTicks(tree *parse.Tree) {
+// insertChecks inserts a call of tick at the start of the template and of every branch and loop body, and passes every value that is
+// printed to printed.
+func insertChecks(tree *parse.Tree) {
 	insertInto(tree.Root, tree)
 }
 
@@ -63,6 +65,10 @@ func insertInto(list *parse.ListNode, tree *parse.Tree) {
 	}
 	for _, node := range list.Nodes {
 		switch node := node.(type) {
+		case *parse.ActionNode:
+			if len(node.Pipe.Decl) == 0 {
+				node.Pipe.Cmds = append(node.Pipe.Cmds, callNode(printed, tree, node.Pos))
+			}
 		case *parse.IfNode:
 			insertInto(node.List, tree)
 			insertInto(node.ElseList, tree)
@@ -74,21 +80,21 @@ func insertInto(list *parse.ListNode, tree *parse.Tree) {
 			insertInto(node.ElseList, tree)
 		}
 	}
-	call := parse.NewIdentifier(tick).SetTree(tree).SetPos(list.Pos)
 	list.Nodes = append([]parse.Node{&parse.ActionNode{
 		NodeType: parse.NodeAction,
 		Pos:      list.Pos,
 		Pipe: &parse.PipeNode{
 			NodeType: parse.NodePipe,
 			Pos:      list.Pos,
-			Cmds:     []*parse.CommandNode{{NodeType: parse.NodeCommand, Pos: list.Pos, Args: []parse.Node{call}}},
+			Cmds:     []*parse.CommandNode{callNode(tick, tree, list.Pos)},
 		},
 	}}, list.Nodes...)
 }
 
-var errNotRunning = errors.New("the template is not being executed")
-
-// placeholders returns functions that the parser needs. Every execution replaces them.
-func placeholders() template.FuncMap {
-	return template.FuncMap{tick: func() (string, error) { return "", errNotRunning }}
+// callNode returns a call of a function without arguments.
+func callNode(function string, tree *parse.Tree, pos parse.Pos) *parse.CommandNode {
+	identifier := parse.NewIdentifier(function).SetTree(tree).SetPos(pos)
+	return &parse.CommandNode{NodeType: parse.NodeCommand, Pos: pos, Args: []parse.Node{identifier}}
 }
+
+var errNotRunning = errors.New("the template is not being executed")

@@ -33,13 +33,14 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 	}
 
 	response := &templatev1.RenderResponse{}
-	parsed, messages, err := parseTemplate(request.GetTemplate())
+	budget := &budget{}
+	parsed, messages, err := parseTemplate(request.GetTemplate(), budget)
 	literals := redact.TemplateLiterals(request.GetTemplate())
 	for _, input := range request.GetInputs() {
 		output := &templatev1.Output{Key: input.GetKey()}
 		if err != nil {
 			output.Outcome = failed(redact.Message(err.Error(), literals), err, true)
-		} else if text, err := execute(ctx, parsed, input.GetData(), limits); err != nil {
+		} else if text, err := execute(ctx, parsed, input.GetData(), limits, budget); err != nil {
 			message := executionMessage(err, mayHaveSecrets(input.GetData()), messages)
 			output.Outcome = failed(redact.Message(message, literals), err, false)
 		} else {
@@ -51,8 +52,12 @@ func Render(ctx context.Context, request *templatev1.RenderRequest) *templatev1.
 }
 
 // parseTemplate also returns the error messages that the template itself contains.
-func parseTemplate(text string) (*template.Template, messages, error) {
-	parsed, err := template.New(name).Funcs(functions()).Parse(text)
+func parseTemplate(text string, budget *budget) (*template.Template, messages, error) {
+	hidden := template.FuncMap{
+		tick:    func() (string, error) { return "", budget.run.check() },
+		printed: budget.printable,
+	}
+	parsed, err := template.New(name).Funcs(budget.wrap(functions())).Funcs(hidden).Parse(text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,25 +65,23 @@ func parseTemplate(text string) (*template.Template, messages, error) {
 	for _, associated := range parsed.Templates() {
 		if associated.Tree != nil {
 			found.addFrom(associated.Tree.Root)
-			insertTicks(associated.Tree)
+			insertChecks(associated.Tree)
 		}
 	}
 	return parsed, found, nil
 }
 
-func execute(ctx context.Context, parsed *template.Template, data []byte, limits limits) (string, error) {
+func execute(
+	ctx context.Context, parsed *template.Template, data []byte, limits limits, budget *budget,
+) (string, error) {
 	var input map[string]any
 	// Integers become int64 and other numbers float64, as in unstructured Kubernetes objects.
 	if err := utiljson.Unmarshal(data, &input); err != nil {
 		return "", harmless("the template's data is not a JSON object")
 	}
-	cloned, err := parsed.Clone()
-	if err != nil {
-		return "", err
-	}
 	run := &execution{ctx: ctx, deadline: time.Now().Add(limits.timeout), limits: limits}
-	cloned.Funcs(template.FuncMap{tick: run.tick})
-	if err := cloned.Execute(run, input); err != nil {
+	budget.run, budget.produced = run, 0
+	if err := parsed.Execute(run, input); err != nil {
 		return "", err
 	}
 	return run.out.String(), nil

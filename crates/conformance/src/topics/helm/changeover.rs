@@ -239,7 +239,7 @@ async fn crash(context: &Context) -> Result<(), CaseError> {
     let request = context.upgrade("web", &held, r#"{"data": {"a": "2", "b": "1"}}"#).with(prefer);
     let mut running = tool.begin_apply(request).await?;
     running.until_step(StepKind::Applying).await?;
-    tool.supervisor().kill().await;
+    tool.supervisor().kill();
     running.interrupted().await?;
     let request = recovering(context.upgrade("web", &package, r#"{"data": {"a": "3"}}"#)).with(prefer);
     context.apply(request).await?;

@@ -9,7 +9,7 @@ use chandler_core::{
 };
 use chandler_tool::{CompareOrder, OperationFailure, TestOrder};
 
-use super::{Done, Handle, Outcome, Work, not_begun};
+use super::{Done, Run, Work, not_begun};
 use crate::release::PlacementState;
 
 /// Time limit of a comparison.
@@ -37,17 +37,13 @@ impl<R: ReleaseKind> Work<R> {
         }
     }
 
-    pub(super) async fn compare(
-        &self,
-        operation_id: String,
-        handle: &Handle<Outcome>,
-    ) -> Result<Done, OperationFailure> {
+    pub(super) async fn compare(&self, run: Run<'_>) -> Result<Done, OperationFailure> {
         let comparison = self.start.comparison.clone().ok_or_else(not_begun)?;
         let target = self.target()?;
         self.context.metrics.tool_call("compare");
         let scope = &comparison.snapshot.scope;
         let order = CompareOrder {
-            operation_id,
+            operation_id: run.operation_id,
             target,
             release: self.release.clone(),
             revision: scope.revision,
@@ -57,21 +53,16 @@ impl<R: ReleaseKind> Work<R> {
             conflicts: scope.rules.conflicts,
             timeout: COMPARE_TIMEOUT,
         };
-        let results = self.tool.compare(order, &handle.cancel, |step| handle.step(step)).await?;
+        let results = run.process.compare(order, &run.handle.cancel, |step| run.handle.step(step)).await?;
         Ok(Done::Compared { comparison, results })
     }
 
-    pub(super) async fn test(
-        &self,
-        operation_id: String,
-        desired: Desired,
-        handle: &Handle<Outcome>,
-    ) -> Result<Done, OperationFailure> {
+    pub(super) async fn test(&self, run: Run<'_>, desired: Desired) -> Result<Done, OperationFailure> {
         let revision = self.start.revision.ok_or_else(not_begun)?;
         let target = self.target()?;
         self.context.metrics.tool_call("test");
         let order = TestOrder {
-            operation_id,
+            operation_id: run.operation_id,
             target,
             release: self.release.clone(),
             revision,
@@ -80,7 +71,7 @@ impl<R: ReleaseKind> Work<R> {
         };
         // The tests may take long, and need the values no more.
         drop(desired);
-        let tests = self.tool.test(order, &handle.cancel, |step| handle.step(step)).await?;
+        let tests = run.process.test(order, &run.handle.cancel, |step| run.handle.step(step)).await?;
         Ok(Done::Tested { revision, tests })
     }
 }

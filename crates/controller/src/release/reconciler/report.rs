@@ -128,7 +128,9 @@ fn new_problem<'a>(old: &[Condition], new: &'a [Condition]) -> Option<(&'static 
         let before = conditions::find(old, type_).filter(is_problem);
         before.is_none().then_some((reason.as_str(), now.message.as_str()))
     };
-    problem(HEALTHY, ReleaseReason::Unhealthy).or_else(|| problem("Ready", ReleaseReason::RetriesExhausted))
+    problem(HEALTHY, ReleaseReason::Unhealthy)
+        .or_else(|| problem("Ready", ReleaseReason::RetriesExhausted))
+        .or_else(|| problem("Ready", ReleaseReason::Stalled))
 }
 
 #[cfg(test)]

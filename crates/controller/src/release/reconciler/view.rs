@@ -112,7 +112,7 @@ where
         let tools = &self.context.tools;
         let connected = |tool: PackageTool| {
             let connection = self.context.caches.connections.to(&desired.cluster, cluster_uid, tool.id());
-            (tool, connection)
+            (tool.in_namespace(&desired.cluster.namespace), connection)
         };
         let format = self.status.package.as_ref().map(package_format);
         let chosen = match ToolChoice::new(format, self.deleting()) {

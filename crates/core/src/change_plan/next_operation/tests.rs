@@ -52,11 +52,13 @@ fn what_holds_an_operation_is_shown_with_the_action() {
     let key = failure_key::apply(GENERATION, &inputs);
     let failure = PastFailure {
         attempted: key.clone(),
+        crashed: key.clone(),
         key,
         failure: Failure::new(Category::InvalidValues, "no such field"),
         retry_at: at(2_000),
         at: at(1_005),
         attempts: 3,
+        crashes: 0,
     };
     let exhausted = |on_failure| Some(Remediation { retries: 2, on_failure });
     let requested = RequestedRollback::of_aborted_rollout(2);

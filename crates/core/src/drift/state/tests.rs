@@ -180,6 +180,23 @@ fn a_comparison_that_has_failed_is_repeated_later() {
 }
 
 #[test]
+fn comparisons_that_end_the_package_tool_are_not_repeated_for_ever() {
+    let mut state = in_sync(DriftMode::Correct);
+    let changed = seen(DriftMode::Correct, 2, Some(1));
+    for (second, category) in
+        [Category::ToolUnavailable, Category::ToolCrashed, Category::ToolCrashed, Category::ToolCrashed]
+            .into_iter()
+            .enumerate()
+    {
+        assert_ne!(state.next(&changed, SEED, at(10_000)), NextComparison::OnChange, "{second}");
+        state.failed(&changed.scope, Failure::new(category, "out of memory"), at(10));
+    }
+    assert_eq!(state.next(&changed, SEED, at(10_000)), NextComparison::OnChange);
+    let other = seen(DriftMode::Report, 2, Some(1));
+    assert_ne!(state.next(&other, SEED, at(10_000)), NextComparison::OnChange, "another policy");
+}
+
+#[test]
 fn an_object_that_another_client_keeps_changing_is_corrected_less_often() {
     let mut state = in_sync(DriftMode::Correct);
     let corrected = [result(web(), ComparisonOutcome::Corrected)];

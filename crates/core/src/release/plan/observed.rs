@@ -6,7 +6,11 @@ use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
 use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed};
-use crate::{digest::InputDigest, failure::Failure, inventory::RevisionState};
+use crate::{
+    digest::InputDigest,
+    failure::{Category, Failure},
+    inventory::RevisionState,
+};
 
 /// The observed state of a release: everything that [`plan`](super::plan) depends on.
 #[derive(Clone, Debug)]
@@ -127,6 +131,9 @@ pub enum OperationPhase {
     Waiting,
 }
 
+/// After so many ends of the package tool's process in a row, the step that has caused them is not tried again.
+const MAX_CRASHES: u32 = 3;
+
 /// The last failure, until the step that failed succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastFailure {
@@ -139,12 +146,29 @@ pub struct PastFailure {
     pub attempts: u32,
     /// The key of the inputs that `attempts` counts. It differs from `key` if another step has failed since.
     pub attempted: String,
+    /// How often in a row the process of the package tool has ended because of the release.
+    pub crashes: u32,
+    /// The key of the step that `crashes` counts. It differs from `key` if another step has failed since.
+    pub crashed: String,
 }
 
 impl PastFailure {
     /// Returns whether a user has asked to try again since, so that the failure does not count.
     pub fn is_overridden(&self, retry_at: Option<Timestamp>) -> bool {
         retry_at.is_some_and(|retry_at| retry_at > self.at)
+    }
+
+    /// Returns the failure that has ended the process of the package tool.
+    pub fn crash(&self) -> Failure {
+        if self.crashed == self.key {
+            return self.failure.clone();
+        }
+        Failure::new(Category::ToolCrashed, "the package tool has ended while it worked on the release")
+    }
+
+    /// Returns whether the step has ended the process of the package tool so often that it is not tried again.
+    pub fn is_stalled(&self) -> bool {
+        self.crashes >= MAX_CRASHES
     }
 }
 

@@ -15,7 +15,16 @@ const GENERATION: Option<i64> = Some(3);
 
 /// A failure of the step with this key at second 1005, which is retried at `retry_at`.
 fn past(key: String, failure: Failure, retry_at: i64) -> PastFailure {
-    PastFailure { attempted: key.clone(), key, failure, retry_at: at(retry_at), at: at(1_005), attempts: 1 }
+    PastFailure {
+        attempted: key.clone(),
+        crashed: key.clone(),
+        key,
+        failure,
+        retry_at: at(retry_at),
+        at: at(1_005),
+        attempts: 1,
+        crashes: 0,
+    }
 }
 
 fn upgrading(inputs: &InputDigest) -> InFlight<'_> {
@@ -508,4 +517,25 @@ fn a_release_with_external_resources_is_removed_before_its_cluster() {
     }
     let gone = Observed { cluster: ClusterState::Missing, ..deleting };
     assert_eq!(plan(&gone, GENERATION), Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone));
+}
+
+#[test]
+fn a_stalled_release_is_resolved_again_after_an_hour_but_not_applied() {
+    let inputs = digest('a');
+    let crashed = |key| {
+        let failure = Failure::new(Category::ToolCrashed, "out of memory");
+        PastFailure { crashes: 3, ..past(key, failure, 1_010) }
+    };
+    let planned = |past: &PastFailure, inputs: InputState<'_>, now| {
+        plan(
+            &Observed { failure: Some(past), inputs, now: at(now), ..stable(&digest('a'), None) },
+            GENERATION,
+        )
+    };
+    let is_stalled = |plan: &Plan| matches!(plan, Plan::Wait(Wait::Stalled { .. }));
+    let resolve = crashed(failure_key::resolve(GENERATION));
+    assert!(is_stalled(&planned(&resolve, InputState::Unresolved, 1_005 + 3_599)));
+    assert_eq!(planned(&resolve, InputState::Unresolved, 1_005 + 3_600), Plan::Resolve);
+    let apply = crashed(failure_key::apply(GENERATION, &inputs));
+    assert!(is_stalled(&planned(&apply, InputState::Resolved(&inputs), 1_005 + 36_000)));
 }

@@ -29,6 +29,14 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }
+        Wait::Stalled { failure } => (
+            ReleaseReason::Stalled,
+            format!(
+                "{} (it has happened three times in a row, so the release is not tried again; fix its package or values, or \
+                 run `chandler retry`)",
+                cause(failure)
+            ),
+        ),
         Wait::RolledBack { cause } => {
             (ReleaseReason::RolledBack, format!("release {release} was rolled back{}", rolled_back(cause)))
         }

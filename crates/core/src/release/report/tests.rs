@@ -150,6 +150,11 @@ fn a_release_that_waits_because_of_its_policy_says_so() {
             "NotReady: Deployment default/web",
         ),
         (
+            Wait::Stalled { failure: Failure::new(Category::ToolCrashed, "out of memory") },
+            "Stalled",
+            "ToolCrashed: out of memory (it has happened three times in a row",
+        ),
+        (
             Wait::RolledBack { cause: RolledBackCause::Failed(failure) },
             "RolledBack",
             "rolled back: NotReady: Deployment default/web",

@@ -1,0 +1,81 @@
+// Package cpulimit limits the CPU time of calls. A template or a schema cannot be interrupted, so the process exits if one of
+// them uses too much.
+package cpulimit
+
+import (
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// ExitCode is the exit code of a process in which a call has used too much CPU time. The manager knows it.
+	ExitCode = 86
+	// DefaultBudget is the CPU time that a call may use.
+	DefaultBudget = time.Minute
+	// interval is how often the CPU time of a call is read.
+	interval = time.Second
+)
+
+// Limit is the limit of every call.
+type Limit struct {
+	budget time.Duration
+	// exceeded is called once a call has used more. It should exit the process.
+	exceeded func()
+}
+
+// New returns a limit that calls exceeded when a call has used more CPU time than budget.
+func New(budget time.Duration, exceeded func()) *Limit {
+	return &Limit{budget: budget, exceeded: exceeded}
+}
+
+// Run calls work on a thread of its own, so that its CPU time can be read, and returns when it has ended. What other goroutines
+// do for it is not counted. A nil limit has no effect.
+func (l *Limit) Run(work func()) {
+	if l == nil {
+		work()
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	clock := threadClock(unix.Gettid())
+	// The thread may have worked for other calls before.
+	watch := &watch{limit: l, clock: clock, start: cpuTime(clock)}
+	watch.timer.start(min(interval, l.budget), watch.check)
+	defer watch.timer.stop()
+	work()
+}
+
+// watch reads the CPU time of a thread.
+type watch struct {
+	limit *Limit
+	clock int32
+	start time.Duration
+	timer stoppable
+}
+
+func (w *watch) check() {
+	if cpuTime(w.clock)-w.start > w.limit.budget {
+		if w.timer.isRunning() {
+			w.limit.exceeded()
+		}
+		return
+	}
+	w.timer.again(interval)
+}
+
+// threadClock returns the clock of the CPU time of a thread of this process, as the kernel encodes it.
+func threadClock(thread int) int32 {
+	const perThread, scheduler = 4, 2
+	return int32(^thread<<3 | perThread | scheduler) //nolint:gosec // the encoding of the kernel
+}
+
+// cpuTime returns the CPU time of a thread. It is 0 if the thread has ended.
+func cpuTime(clock int32) time.Duration {
+	var used unix.Timespec
+	if err := unix.ClockGettime(clock, &used); err != nil {
+		return 0
+	}
+	return time.Duration(used.Nano())
+}
