@@ -27,6 +27,7 @@ import (
 
 	templatev1 "chandler.dev/tools/helm/gen/chandler/template/v1"
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/build"
 	"chandler.dev/tools/helm/internal/cpulimit"
 	"chandler.dev/tools/helm/internal/kustomize"
@@ -90,6 +91,10 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 		return err
 	}
 	operations.CPU = limit
+	policy, err := address.FromEnvironment()
+	if err != nil {
+		return err
+	}
 	tracing, err := telemetry.StartTracing(context.Background(), version)
 	if err != nil {
 		log.Warn("tracing is disabled", "error", err.Error())
@@ -99,7 +104,7 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 	options = append(options, server.LimitCPU(limit))
 	options = append(options, grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
 	grpcServer := grpc.NewServer(options...)
-	if err := register(grpcServer, service, server.New(version, operations, tracing, log), limit, log); err != nil {
+	if err := register(grpcServer, service, server.New(version, operations, policy, tracing, log), limit, log); err != nil {
 		return err
 	}
 	if service == serviceTemplate {

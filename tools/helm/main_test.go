@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/server"
 )
@@ -29,8 +30,8 @@ func TestRegister(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			grpcServer := grpc.NewServer()
 			log := slog.New(slog.DiscardHandler)
-			tool := server.New("test", operation.NewSet(), nil, log)
-			if err := register(grpcServer, c.service, tool, log); (err != nil) != c.fails {
+			tool := server.New("test", operation.NewSet(), address.Policy{}, nil, log)
+			if err := register(grpcServer, c.service, tool, nil, log); (err != nil) != c.fails {
 				t.Fatalf("got %v", err)
 			}
 			if got := slices.Sorted(maps.Keys(grpcServer.GetServiceInfo())); !slices.Equal(got, c.want) {

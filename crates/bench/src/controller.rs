@@ -127,7 +127,7 @@ fn chandler_arguments(dir: &Path, kubeconfig: &str, tool: &Path) -> Vec<String> 
         &tool,
         "--store",
         &store,
-        "--allow-source-address",
+        "--allow-address",
         "127.0.0.1",
         "--metrics-address",
         "127.0.0.1:0",

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The Lease is short, so that a successor takes over soon.
 const ARGUMENTS: [&str; 18] = [
-    "--allow-source-address",
+    "--allow-address",
     "127.0.0.1",
     "--metrics-address",
     "127.0.0.1:0",

@@ -1,5 +1,6 @@
 //! The `chandler` binary.
 
+mod address_flags;
 mod api_reference;
 mod bundle;
 mod catalog;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use chandler_cli_support::programs;
 use chandler_controller::{ConfigMapKey, Election, Options};
 use chandler_core::{resolution::parse_version, schedule::Limits};
-use chandler_source::{AddressPolicy, AddressRange, Retention, SourceOptions};
+use chandler_source::{AddressPolicy, Retention, SourceOptions};
 use chandler_telemetry::RequestCounter;
 use chandler_workload::WATCH_SILENCE;
 use clap::{ArgAction, Args};
@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    address_flags::{AddressFlags, AddressPolicies},
     connection::Connection,
     control,
     hooks::HookArgs,
@@ -66,13 +67,8 @@ pub struct ManagerArgs {
     store_limit: u64,
     #[command(flatten)]
     tenants: TenantFlags,
-    /// Allow repositories and registries at this address or range, such as 127.0.0.0/8, even if it is loopback,
-    /// link-local or refused; can be repeated
-    #[arg(long, value_name = "RANGE")]
-    allow_source_address: Vec<AddressRange>,
-    /// Refuse repositories and registries at this address or range; can be repeated
-    #[arg(long, value_name = "RANGE")]
-    refuse_source_address: Vec<AddressRange>,
+    #[command(flatten)]
+    addresses: AddressFlags,
     /// Listen address of /metrics, /healthz and /readyz
     #[arg(long, default_value = "127.0.0.1:8080")]
     metrics_address: SocketAddr,
@@ -186,8 +182,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         store,
         store_limit,
         tenants,
-        allow_source_address,
-        refuse_source_address,
+        addresses,
         metrics_address,
         concurrency,
         concurrency_per_cluster,
@@ -227,6 +222,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let (uninstall_timeout, hooks) = (hooks.uninstall_timeout(), hooks.options(&leader_election_namespace)?);
     let receiver = receiver.options(&leader_election_namespace)?;
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
+    let AddressPolicies { sources, clusters: addresses } = addresses.policies(proxies.hub.as_ref());
     let (lease_times, requests) = (lease.times()?, RequestCounter::default());
     let (quotas, per_namespace) = quotas.quotas();
     let watch_silence = Duration::from_secs(watch_silence_seconds);
@@ -247,7 +243,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         tool_options,
         tool_log_level: log_level.tool(),
         store: store.clone(),
-        sources: source_options(allow_source_address, refuse_source_address, store_limit, &tenants),
+        sources: source_options(sources, store_limit, &tenants),
         require_login_hosts: tenants.require_login_hosts,
         address: metrics_address,
         requests: requests.clone(),
@@ -260,6 +256,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         fleet,
         tunnel,
         proxies,
+        addresses,
         health,
         poll_interval: Duration::from_secs(poll_seconds),
         source_min_interval: Duration::from_secs(source_min_interval_seconds),
@@ -293,14 +290,9 @@ fn limits(
     }
 }
 
-fn source_options(
-    allowed: Vec<AddressRange>,
-    refused: Vec<AddressRange>,
-    store_limit_mib: u64,
-    tenants: &TenantFlags,
-) -> SourceOptions {
+fn source_options(addresses: AddressPolicy, store_limit_mib: u64, tenants: &TenantFlags) -> SourceOptions {
     SourceOptions {
-        addresses: AddressPolicy { allowed, refused },
+        addresses,
         retention: Retention { bytes: store_limit_mib.saturating_mul(1 << 20), ..Retention::default() },
         quotas: tenants.quotas(store_limit_mib),
         ..SourceOptions::default()

@@ -49,6 +49,7 @@ impl PlannerArgs {
         Ok(PlannerOptions {
             namespace: None,
             platform,
+            addresses: source.cluster_addresses(),
             packages: Arc::new(source.open()?),
             tools,
             templates,

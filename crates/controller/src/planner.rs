@@ -16,6 +16,7 @@ use chandler_api::{
     },
 };
 use chandler_core::{
+    addresses::AddressPolicy,
     change_plan::{DiffView, ObjectPlan, PlanPart},
     failure::Failure,
     schedule::Limits,
@@ -57,7 +58,7 @@ use crate::{
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::{Index, Queues, Router},
-    run::{ManagementCaches, Shared, ToolOptions, records_of, supervise},
+    run::{ManagementCaches, Shared, ToolOptions, records_of, supervise, with_policy},
     sources::{SourcePackages, Sources},
     status,
     templates::{Evaluations, TemplateQuota, Templates},
@@ -85,6 +86,8 @@ pub struct PlannerOptions {
     pub store: PathBuf,
     /// The proxies that kubeconfigs may name.
     pub proxies: ProxyPolicy,
+    /// The addresses that API servers of clusters may have.
+    pub addresses: AddressPolicy,
     pub view: DiffView,
 }
 
@@ -294,13 +297,16 @@ fn shared(
         tool_environment,
         store,
         proxies,
+        addresses,
         view: _,
     } = options;
     let quiet = channel::channel("error").1;
     let (tools, template_service) = supervise(tools, templates, &store, ToolOptions::default(), |config| {
-        SupervisorConfig { environment: tool_environment.clone(), log_level: quiet.clone(), ..config }
+        let environment = with_policy(&tool_environment, &addresses);
+        SupervisorConfig { environment, log_level: quiet.clone(), ..config }
     });
-    let (connections, _) = Connections::new(client.clone(), records_of(&tools), WATCH_SILENCE, proxies);
+    let records = records_of(&tools);
+    let (connections, _) = Connections::new(client.clone(), records, WATCH_SILENCE, proxies, addresses);
     Shared {
         client: client.clone(),
         scope: Scope { namespace, labels: None },

@@ -12,6 +12,7 @@ use chandler_api::{
     tunnel::ClusterTunnel,
 };
 use chandler_core::{
+    addresses::AddressPolicy,
     failure::{Category, Failure},
     schedule::Limits,
     tool_limits::ToolLimits,
@@ -130,6 +131,8 @@ pub struct Options {
     pub tunnel: Option<TunnelOptions>,
     /// The proxies that kubeconfigs may name.
     pub proxies: ProxyPolicy,
+    /// The addresses that API servers of workload clusters, and their proxies, may have.
+    pub addresses: AddressPolicy,
     /// Whether a Secret with a login that another namespace uses must name the hosts that the login may be sent to.
     pub require_login_hosts: bool,
 }
@@ -192,6 +195,11 @@ pub fn supervise(
     (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
 }
 
+/// Returns the environment of a package tool that connects to allowed addresses only.
+pub fn with_policy(environment: &[(String, String)], addresses: &AddressPolicy) -> Vec<(String, String)> {
+    environment.iter().cloned().chain([addresses.environment()]).collect()
+}
+
 /// Runs the controllers until `stop` fires.
 pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
     let Options {
@@ -225,6 +233,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         fleet,
         tunnel,
         proxies,
+        addresses,
         require_login_hosts,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
@@ -232,12 +241,13 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     // A cached index must not be older than the poll interval.
     sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
     let configured = |config: SupervisorConfig| SupervisorConfig {
-        environment: tool_environment.clone(),
+        environment: with_policy(&tool_environment, &addresses),
         log_level: tool_log_level.clone(),
         ..config
     };
     let (tools, template_service) = supervise(tools, templates, &store, tool_options, configured);
-    let (connections, changes) = Connections::new(client.clone(), records_of(&tools), watch_silence, proxies);
+    let records = records_of(&tools);
+    let (connections, changes) = Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
     let (controllers, handles) =

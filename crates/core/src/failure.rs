@@ -20,6 +20,20 @@ impl Failure {
     }
 }
 
+/// Returns the first error of type `T` among an error and its sources.
+pub fn cause<'a, T: std::error::Error + 'static>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> Option<&'a T> {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        current = error.source();
+    }
+    None
+}
+
 /// Returns the message of the last source of an error, which names the actual problem, such as a refused connection or
 /// an unknown certificate authority.
 pub fn root_cause(error: &dyn std::error::Error) -> String {

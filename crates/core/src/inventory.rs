@@ -133,6 +133,11 @@ pub struct ReleaseInventory {
 }
 
 impl ReleaseInventory {
+    /// Returns the number of stored revisions of all releases.
+    pub fn count(&self) -> usize {
+        self.releases.values().map(BTreeMap::len).sum()
+    }
+
     /// Returns an empty inventory that remembers since when pending records are unchanged. Those that are not stored again
     /// are removed by [`Self::forget_absent`].
     pub fn with_pending(pending: PendingRecords) -> Self {

@@ -1,6 +1,7 @@
 //! All decisions of Chandler as pure, synchronous functions: no Kubernetes client, no async runtime, no clock (callers
 //! pass the time).
 
+pub mod addresses;
 pub mod backoff;
 pub mod catalog;
 pub mod change_plan;

@@ -119,7 +119,7 @@ impl ManagementCluster {
         arguments
             .map(str::to_owned)
             .into_iter()
-            .chain(["--allow-source-address", "127.0.0.1"].map(str::to_owned))
+            .chain(["--allow-address", "127.0.0.1"].map(str::to_owned))
             .chain(["--source-min-interval-seconds", "1", "--lease-seconds"].map(str::to_owned))
             .chain([lease_seconds.to_string()])
             .chain(["--metrics-address", "127.0.0.1:0", "--log-format", "json"].map(str::to_owned))

@@ -96,7 +96,7 @@ impl Manager {
             &world.namespace,
             "--store",
             &text(&world.dir.join("store")),
-            "--allow-source-address",
+            "--allow-address",
             "127.0.0.1",
             "--source-min-interval-seconds",
             "1",

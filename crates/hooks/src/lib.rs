@@ -4,6 +4,7 @@
 //! [`start`] serves the hooks over TLS with a self-managed certificate, and maintains the ExtensionConfig that registers them
 //! with Cluster API. A [`HookHandler`] decides on the responses.
 
+mod admission;
 mod certificates;
 mod discovery;
 mod endpoint;

@@ -1,6 +1,7 @@
 //! Serves the hooks over TLS.
 
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -16,29 +17,36 @@ use axum::{
     routing::post,
 };
 use hyper::server::conn::http1;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
 };
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Error, FailurePolicy, Hook, HookHandler, HookResponse, certificates::CertificateResolver,
-    request::HookRequest, wire,
+    Error, FailurePolicy, Hook, HookHandler, HookResponse,
+    admission::{OpenConnection, replaced},
+    certificates::CertificateResolver,
+    request::HookRequest,
+    wire,
 };
 
 /// Limit of a whole connection. Cluster API times out earlier.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limits of the TLS handshake, of the head of a request, and of its body.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of the handler, well below the timeout of Cluster API.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
 /// When Cluster API calls again after the handler timed out or panicked.
 const RETRY_SECONDS: u32 = 5;
-/// Concurrent connections. Further connections wait.
-const MAX_CONNECTIONS: usize = 64;
 /// A request contains one Cluster, and etcd limits objects to 1.5 MB.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
 
@@ -63,16 +71,13 @@ pub fn tls(resolver: CertificateResolver) -> Result<TlsAcceptor, Error> {
 /// Serves until the future is dropped.
 pub async fn run(listener: TcpListener, tls: TlsAcceptor, state: ServerState) {
     let router = router(&state);
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = JoinSet::new();
+    let mut connections = Connections::default();
     loop {
-        let slot = slots.clone().acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let (tls, router) = (tls.clone(), router.clone());
-                connections.spawn(async move {
-                    let _slot = slot;
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection(stream, tls, router)).await;
+            Ok((stream, client)) => {
+                let serve = connection(stream, tls.clone(), router.clone());
+                connections.spawn(client.ip(), async move {
+                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve).await;
                 });
             }
             Err(error) => {
@@ -81,18 +86,52 @@ pub async fn run(listener: TcpListener, tls: TlsAcceptor, state: ServerState) {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
-        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// The open connections. They end when this is dropped.
+#[derive(Default)]
+struct Connections {
+    tasks: JoinSet<()>,
+    /// From the oldest to the newest.
+    open: Vec<(OpenConnection, AbortHandle)>,
+    /// The number of connections so far.
+    accepted: u64,
+}
+
+impl Connections {
+    /// Serves a connection. If there are too many, another one ends.
+    fn spawn(&mut self, client: IpAddr, serve: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|(_, task)| !task.is_finished());
+        let open: Vec<_> = self.open.iter().map(|(connection, _)| *connection).collect();
+        if let Some(replaced) = replaced(&open, client.to_canonical()) {
+            tracing::debug!(%client, "too many connections to the hooks, the oldest is closed");
+            self.open.retain(|(connection, task)| {
+                let is_kept = connection.id != replaced;
+                if !is_kept {
+                    task.abort();
+                }
+                is_kept
+            });
+        }
+        let task = self.tasks.spawn(serve);
+        self.accepted += 1;
+        self.open.push((OpenConnection { id: self.accepted, client: client.to_canonical() }, task));
     }
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
-    let stream = match tls.accept(stream).await {
-        Ok(stream) => stream,
-        Err(error) => return tracing::debug!(%error, "TLS handshake with a client of the hooks failed"),
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake with a client of the hooks failed"),
+        Err(_) => return tracing::debug!("a client of the hooks does not complete its TLS handshake"),
     };
     // One request per connection: if the server closes an idle connection while Cluster API sends the next request, Cluster
     // API treats that as a failed call and, with `failurePolicy: Ignore`, proceeds.
     let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
         .await;
@@ -115,9 +154,10 @@ fn router(state: &ServerState) -> Router {
 }
 
 async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>) -> Response {
-    let parsed = match to_bytes(body, MAX_REQUEST_BYTES).await {
-        Ok(body) => HookRequest::parse(hook, &body).map_err(|error| error.to_string()),
-        Err(error) => Err(error.to_string()),
+    let parsed = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_REQUEST_BYTES)).await {
+        Ok(Ok(body)) => HookRequest::parse(hook, &body).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the body of the request is not complete".to_owned()),
     };
     match parsed {
         Ok(request) => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use chandler_cli_support::programs;
 use chandler_conformance::{BoxError, Environment, Host, Report, Request, RequestReader};
-use chandler_core::identity::ClusterKey;
+use chandler_core::{addresses::AddressPolicy, identity::ClusterKey};
 use chandler_sandbox::{
     assets::{Assets, Binary},
     chart::{self, Package},
@@ -83,10 +83,12 @@ async fn environment(
     assets: &Assets,
     plane: &Plane,
 ) -> Result<Environment> {
+    // The cluster listens on the loopback address.
+    let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse()?], ..AddressPolicy::default() };
     Ok(Environment {
         // A tool for Helm charts takes the place of the Helm driver, which also serves templates. Other tools do not.
         templates: packer.is_none().then(|| SupervisorConfig::templates(&tool)),
-        tool: SupervisorConfig::new(tool),
+        tool: SupervisorConfig { environment: vec![addresses.environment()], ..SupervisorConfig::new(tool) },
         packer,
         target: target_from_kubeconfig(&ClusterKey::new("verify", plane.name()), plane.kubeconfig())?,
         client: plane.client().await?,

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use chandler_core::{
+    addresses::RefusedAddress,
     failure::{Category, Failure},
     url_login::WithoutLogin,
 };
 
-use crate::{PolicyUnavailable, VerificationError, addresses::RefusedAddress};
+use crate::{PolicyUnavailable, VerificationError};
 
 /// A package, or a revision of a repository, is unavailable.
 #[derive(Clone, Debug, thiserror::Error)]

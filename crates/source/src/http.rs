@@ -5,10 +5,14 @@ mod clients;
 mod resolver;
 mod tcp;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use chandler_core::{failure::root_cause, url_login::WithoutLogin};
+use chandler_core::{
+    addresses::{AddressPolicy, RefusedAddress, ServerCertificate},
+    failure::{cause, root_cause},
+    url_login::WithoutLogin,
+};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{
     Method, StatusCode, Url,
@@ -17,11 +21,7 @@ use reqwest::{
 use tokio::time::Instant;
 
 use self::clients::Clients;
-use crate::{
-    Access, SourceError,
-    addresses::{AddressPolicy, RefusedAddress},
-    limits::Limits,
-};
+use crate::{Access, SourceError, limits::Limits};
 
 const MAX_REDIRECTS: usize = 5;
 
@@ -156,7 +156,7 @@ impl HttpClient {
         deadline: Deadline,
     ) -> Result<HttpResponse, SourceError> {
         let proxy = url.as_str().parse().ok().and_then(|uri| self.proxies.intercept(&uri));
-        self.check(&url, proxy.is_some())?;
+        self.check(&url, request.access, proxy.is_some())?;
         let is_same_origin = url.origin() == request.base_url.origin();
         if is_same_origin {
             request.access.check_host(&url)?;
@@ -178,20 +178,18 @@ impl HttpClient {
 
     /// Checks the URL. Host names are checked when the connection resolves them, except behind a proxy, which resolves them
     /// itself.
-    fn check(&self, url: &Url, proxied: bool) -> Result<(), SourceError> {
+    fn check(&self, url: &Url, access: &Access, proxied: bool) -> Result<(), SourceError> {
         let host = url.host_str().unwrap_or_default();
         let has_credentials = !url.username().is_empty() || url.password().is_some();
         if url.scheme() != "https" || host.is_empty() || has_credentials {
             return Err(SourceError::InvalidUrl { url: redacted(url) });
         }
-        let bare = host.trim_matches(['[', ']']).trim_end_matches('.');
-        let local = bare == "localhost" || bare.ends_with(".localhost");
-        let address = match bare.parse::<IpAddr>() {
-            Ok(address) => Some(address),
-            Err(_) if local && proxied => Some(IpAddr::from([127, 0, 0, 1])),
-            Err(_) => None,
+        let certificate = ServerCertificate::skipped(access.insecure_skip_tls_verify);
+        let checked = if proxied {
+            self.policy.check_proxied_host(host, certificate)
+        } else {
+            self.policy.check_host(host, certificate)
         };
-        let checked = address.map_or(Ok(()), |address| self.policy.check(bare, address));
         checked.map_err(|refused| SourceError::AddressRefused { url: url.to_string(), refused })
     }
 }
@@ -269,22 +267,10 @@ fn redirect(response: &HttpResponse) -> Result<Option<Url>, SourceError> {
 }
 
 fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
-    if let Some(refused) = refused_address(error) {
+    if let Some(refused) = cause::<RefusedAddress>(error) {
         return SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() };
     }
     SourceError::RequestFailed { url: url.to_string(), reason: root_cause(error) }
-}
-
-/// Returns the error of the resolver, if it is the cause of `error`.
-fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {
-    let mut current: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = current {
-        if let Some(refused) = error.downcast_ref() {
-            return Some(refused);
-        }
-        current = error.source();
-    }
-    None
 }
 
 /// Returns the URL without user name and password.

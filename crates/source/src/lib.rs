@@ -3,7 +3,6 @@
 
 mod access;
 mod access_digest;
-mod addresses;
 mod archive;
 mod bucket;
 mod catalog;
@@ -30,9 +29,9 @@ mod values;
 mod verification;
 
 pub use access::{Access, Credentials, SecretError};
-pub use addresses::{AddressPolicy, AddressRange, AddressRangeError, RefusedAddress};
 pub use bucket::BucketObjects;
 pub use catalog::{Catalog, CatalogRequest, Chart, ChartSummary};
+pub use chandler_core::addresses::{AddressPolicy, AddressRange};
 pub use error::SourceError;
 pub use git::{GitCommit, GitKeyError, GitKeys, GitRequest};
 pub use hyper_util::client::proxy::matcher::Matcher as ProxyMatcher;

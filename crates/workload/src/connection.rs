@@ -12,6 +12,7 @@ use std::{
 };
 
 use chandler_core::{
+    addresses::AddressPolicy,
     digest::InputMark,
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId, ToolId},
@@ -35,7 +36,8 @@ use crate::{
     inventory,
     kubeconfig::target_from_kubeconfig,
     probe::Probe,
-    reach::{self, SharedClient, TargetClient},
+    reach::{self, ClientOptions, SharedClient, TargetClient},
+    response::ResponseBudgets,
 };
 
 /// Maximum number of concurrent attempts to connect, for records and for objects of releases together.
@@ -176,8 +178,7 @@ pub struct Connections {
     connects: Arc<Semaphore>,
     lists: Arc<Semaphore>,
     outages: Arc<AtomicU64>,
-    requests: RequestCounter,
-    watch_silence: Duration,
+    clients: ClientOptions,
     proxies: Arc<ProxyPolicy>,
 }
 
@@ -201,12 +202,13 @@ impl std::fmt::Debug for ManagementClient {
 
 impl Connections {
     /// Reads kubeconfigs with `management`; sends changes on the channel. Watches that send nothing for `watch_silence` are
-    /// opened again. A kubeconfig with a proxy that `proxies` refuses is not used.
+    /// opened again. A kubeconfig with a proxy that `proxies` refuses, or with addresses that `addresses` refuses, is not used.
     pub fn new(
         management: Client,
         records_of: RecordsOf,
         watch_silence: Duration,
         proxies: ProxyPolicy,
+        addresses: AddressPolicy,
     ) -> (Self, mpsc::UnboundedReceiver<InventoryChange>) {
         let (changes, receiver) = mpsc::unbounded_channel();
         let management = Arc::new(ManagementClient(management));
@@ -218,8 +220,12 @@ impl Connections {
             connects: Arc::new(Semaphore::new(CONCURRENT_CONNECTS)),
             lists: Arc::new(Semaphore::new(CONCURRENT_LISTS)),
             outages: Arc::default(),
-            requests: RequestCounter::default(),
-            watch_silence,
+            clients: ClientOptions {
+                requests: RequestCounter::default(),
+                watch_silence,
+                addresses: Arc::new(addresses),
+                budgets: ResponseBudgets::default(),
+            },
             proxies: Arc::new(proxies),
         };
         (connections, receiver)
@@ -299,7 +305,7 @@ impl Connections {
 
     /// Returns the requests made to workload clusters from here. A package tool counts its own.
     pub fn requests(&self) -> &RequestCounter {
-        &self.requests
+        &self.clients.requests
     }
 
     /// Returns how often a cluster was reported as unavailable.
@@ -321,14 +327,14 @@ impl Connections {
         let text = self.kubeconfig(cluster).await?;
         let target = target_from_kubeconfig(cluster, &text)?;
         self.proxies.check(target.proxy.as_ref())?;
+        reach::check_addresses(&target, &self.clients.addresses)?;
         Ok(target)
     }
 
     async fn reach(&self, cluster: &ClusterKey, tool: ToolId) -> Result<(Reached, Probe), Failure> {
         let records = (self.records_of.0)(tool).await?;
         let target = self.read_target(cluster).await?;
-        let TargetClient { client, probe, shared } =
-            reach::client(&target, &self.requests, self.watch_silence)?;
+        let TargetClient { client, probe, shared } = reach::client(&target, &self.clients)?;
         Ok((Reached { target: Arc::new(target), client, shared, records }, probe))
     }
 

@@ -30,6 +30,9 @@ use crate::{probe::Probe, reach::failure_of};
 const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
 /// Number of records in one response of a list.
 const PAGE: u32 = 500;
+/// Maximum number of records of a cluster, and of bytes of a name or version in them. Those of API servers are shorter.
+const MAX_RECORDS: usize = 100_000;
+const MAX_NAME: usize = 253;
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued, so that a server that ends watches at once is not flooded.
@@ -122,6 +125,7 @@ impl InventoryWatch {
     /// Lists all records. Returns `false` if the cluster does not serve their kind.
     async fn list(&mut self, pending: PendingRecords) -> Result<bool, Failure> {
         let mut inventory = ReleaseInventory::with_pending(pending);
+        let mut listed = 0_usize;
         let mut params = ListParams::default().labels(&self.records.label_selector).limit(PAGE);
         loop {
             let page = match self.api.list_metadata(&params).await {
@@ -136,6 +140,10 @@ impl InventoryWatch {
                 if let Some(revision) = self.recorded(record) {
                     inventory.store_seen(revision, sighting(record));
                 }
+            }
+            listed = listed.saturating_add(page.items.len().max(1));
+            if listed > MAX_RECORDS {
+                return Err(too_many());
             }
             self.version = page.metadata.resource_version.unwrap_or_default();
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -162,7 +170,10 @@ impl InventoryWatch {
     }
 
     fn recorded(&self, record: &Record) -> Option<StoredRevision> {
-        self.records.revision(&record.namespace()?, record.labels())
+        let revision = self.records.revision(&record.namespace()?, record.labels())?;
+        let is_valid =
+            [&revision.release.namespace, &revision.release.name].iter().all(|name| name.len() <= MAX_NAME);
+        is_valid.then_some(revision)
     }
 
     /// Follows the watch until it breaks or `list_again` is notified. `publish` gets each new state, with the release that
@@ -234,14 +245,27 @@ impl InventoryWatch {
             inventory.forget(&revision);
         } else {
             inventory.store_seen(revision, sighting(&record));
+            if inventory.count() > MAX_RECORDS {
+                return Err(WatchEnd::Broken { failure: too_many(), silent_since: None });
+            }
         }
         Ok(Some(release))
     }
 }
 
+fn too_many() -> Failure {
+    Failure::new(
+        Category::Rejected,
+        format!(
+            "the workload cluster has more than {MAX_RECORDS} records of releases; Chandler does not use it"
+        ),
+    )
+}
+
 /// Returns the version of a record that is seen now.
 fn sighting(record: &Record) -> Sighting {
-    Sighting { resource_version: record.resource_version().unwrap_or_default(), at: Timestamp::now() }
+    let version = record.resource_version().filter(|version| version.len() <= MAX_NAME);
+    Sighting { resource_version: version.unwrap_or_default(), at: Timestamp::now() }
 }
 
 fn broken(error: &kube::Error) -> WatchEnd {

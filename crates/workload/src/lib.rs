@@ -4,12 +4,14 @@
 mod connection;
 mod credentials;
 mod deadline;
+mod dial;
 mod health;
 mod inventory;
 mod kubeconfig;
 mod probe;
 mod proxy;
 mod reach;
+mod response;
 mod turn;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};

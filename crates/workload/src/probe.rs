@@ -27,6 +27,9 @@ use crate::reach::unreachable;
 /// What a probe reads: every authenticated user may.
 pub const PATH: &str = "/version";
 
+/// The maximum size of an answer whose connection is used again.
+const MAX_ANSWER: usize = 64 << 10;
+
 /// Why an API server has not answered.
 #[derive(Debug, thiserror::Error)]
 enum NoAnswer {
@@ -105,26 +108,28 @@ impl Probe {
 struct OpenConnection {
     sender: SendRequest<Empty<Bytes>>,
     driver: Driver,
+    /// Whether the last response was read completely.
+    is_drained: bool,
 }
 
 impl OpenConnection {
     async fn over(stream: Box<dyn ByteStream>) -> Result<Self, NoAnswer> {
         let (sender, connection) = http1::handshake(stream).await?;
-        Ok(Self { sender, driver: Driver { connection, has_ended: false } })
+        Ok(Self { sender, driver: Driver { connection, has_ended: false }, is_drained: true })
     }
 
-    /// Sends a request, and reads the whole response, so that the connection can be used again.
+    /// Sends a request, and reads the response, so that the connection can be used again.
     async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<StatusCode, NoAnswer> {
-        let Self { sender, driver } = self;
+        let Self { sender, driver, is_drained } = self;
         driver.run(sender.ready()).await?;
         let response = driver.run(sender.send_request(request)).await?;
         let status = response.status();
-        driver.run(drain(response.into_body())).await?;
+        *is_drained = driver.run(drain(response.into_body())).await?;
         Ok(status)
     }
 
     fn is_usable(&self) -> bool {
-        !self.driver.has_ended && !self.sender.is_closed()
+        self.is_drained && !self.driver.has_ended && !self.sender.is_closed()
     }
 }
 
@@ -156,10 +161,14 @@ impl Driver {
     }
 }
 
-/// Reads a body to its end, and keeps nothing of it.
-async fn drain(mut body: Incoming) -> hyper::Result<()> {
+/// Reads a body to its end, and keeps nothing of it. Returns `false` if it is too large.
+async fn drain(mut body: Incoming) -> hyper::Result<bool> {
+    let mut read = 0;
     while let Some(frame) = body.frame().await {
-        frame?;
+        read += frame?.data_ref().map_or(0, Bytes::len);
+        if read > MAX_ANSWER {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }

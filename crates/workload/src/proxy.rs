@@ -3,7 +3,11 @@
 use std::{error::Error, fmt};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_core::{failure::root_cause, target::TargetProxy};
+use chandler_core::{
+    addresses::RefusedAddress,
+    failure::{cause, root_cause},
+    target::TargetProxy,
+};
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
@@ -52,11 +56,12 @@ pub fn basic_authorization(user: &str, password: &str) -> Option<HeaderValue> {
 pub struct ProxyFailed {
     proxy: String,
     cause: String,
+    refused: Option<RefusedAddress>,
 }
 
 impl ProxyFailed {
-    pub fn new(proxy: &TargetProxy, error: &dyn Error) -> Self {
-        Self { proxy: proxy.url.clone(), cause: root_cause(error) }
+    pub fn new(proxy: &TargetProxy, error: &(dyn Error + 'static)) -> Self {
+        Self { proxy: proxy.url.clone(), cause: root_cause(error), refused: cause(error).cloned() }
     }
 }
 
@@ -66,7 +71,11 @@ impl fmt::Display for ProxyFailed {
     }
 }
 
-impl Error for ProxyFailed {}
+impl Error for ProxyFailed {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.refused.as_ref().map(|refused| refused as _)
+    }
+}
 
 #[cfg(test)]
 mod tests {

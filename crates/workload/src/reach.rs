@@ -3,7 +3,8 @@
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use chandler_core::{
-    failure::{Category, Failure, root_cause},
+    addresses::{AddressPolicy, RefusedAddress, ServerCertificate},
+    failure::{Category, Failure, cause, root_cause},
     reachability::ANSWER_TIMEOUT,
     target::{Target, TargetAuth, TargetProxy},
 };
@@ -22,7 +23,7 @@ use hyper_util::{
     client::legacy::{
         Builder as HttpBuilder, Client as HttpClient,
         connect::{
-            Connection, HttpConnector,
+            Connection,
             proxy::{SocksV5, Tunnel},
         },
     },
@@ -37,8 +38,10 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLaye
 
 use crate::{
     deadline::ResponseDeadlines,
+    dial::CheckedConnector,
     probe::{self, Probe},
     proxy::{ProxyFailed, basic_authorization},
+    response::{ResponseBudgets, ResponseLimits, UnusableResponse},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,31 +81,39 @@ impl fmt::Debug for SharedClient {
     }
 }
 
+/// What clients for all targets have in common.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Counts all requests.
+    pub requests: RequestCounter,
+    /// After this time, a watch that has sent nothing is opened again.
+    pub watch_silence: Duration,
+    /// The addresses of API servers and proxies that are allowed.
+    pub addresses: Arc<AddressPolicy>,
+    pub budgets: ResponseBudgets,
+}
+
 /// A client for `target`, whose requests are counted. It is configured by the target alone: kube would also read the proxies
 /// of the environment, and verify certificates in another way.
-pub fn client(
-    target: &Target,
-    requests: &RequestCounter,
-    watch_silence: Duration,
-) -> Result<TargetClient, Failure> {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    let Some(proxy) = &target.proxy else { return client_over(tcp, target, requests, watch_silence) };
+pub fn client(target: &Target, options: &ClientOptions) -> Result<TargetClient, Failure> {
+    let certificate = ServerCertificate::skipped(target.tls.insecure_skip_verify);
+    let tcp = CheckedConnector::new(options.addresses.clone(), certificate);
+    let Some(proxy) = &target.proxy else { return client_over(tcp, target, options) };
     let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
     if url.scheme_str() == Some("socks5") {
         let mut socks = SocksV5::new(url, tcp);
         if let Some((user, password)) = &proxy.credentials {
             socks = socks.with_auth(user.clone(), password.clone());
         }
-        return client_over(through(proxy, socks), target, requests, watch_silence);
+        return client_over(through(proxy, socks), target, options);
     }
     let authorization =
         proxy.credentials.as_ref().and_then(|(user, password)| basic_authorization(user, password));
     if url.scheme_str() == Some("https") {
         let tls = https(tls_config(target, None)?, None)?.enable_http1().wrap_connector(tcp);
-        return client_over(through(proxy, tunnel(url, tls, authorization)), target, requests, watch_silence);
+        return client_over(through(proxy, tunnel(url, tls, authorization)), target, options);
     }
-    client_over(through(proxy, tunnel(url, tcp, authorization)), target, requests, watch_silence)
+    client_over(through(proxy, tunnel(url, tcp, authorization)), target, options)
 }
 
 fn unusable(error: &dyn fmt::Display) -> Failure {
@@ -123,19 +134,14 @@ fn through<C>(
     connector: C,
 ) -> impl Service<Uri, Response = C::Response, Error = ProxyFailed, Future: Send> + Clone + Send + Sync + use<C>
 where
-    C: Service<Uri, Error: Error, Future: Send> + Clone + Send + Sync,
+    C: Service<Uri, Error: Error + 'static, Future: Send> + Clone + Send + Sync,
 {
     let proxy = TargetProxy { url: proxy.url.clone(), credentials: None };
     connector.map_err(move |error: C::Error| ProxyFailed::new(&proxy, &error))
 }
 
 /// A client that connects to the API server with `connector`.
-fn client_over<C>(
-    connector: C,
-    target: &Target,
-    requests: &RequestCounter,
-    watch_silence: Duration,
-) -> Result<TargetClient, Failure>
+fn client_over<C>(connector: C, target: &Target, options: &ClientOptions) -> Result<TargetClient, Failure>
 where
     C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -147,13 +153,15 @@ where
     let headers = headers(target)?;
     let (uri, request) = probe_request(target, &headers)?;
     // Without the timeouts of the client: the caller of the probe limits how long it takes.
+    let ClientOptions { requests, watch_silence, budgets, .. } = options.clone();
     let probe = Probe::new(exclusive.clone(), uri, request, requests.clone());
     let service = KubernetesService {
         server: target.server.parse().map_err(|error| unusable(&error))?,
         headers,
         write_timeout: target.request_timeout,
-        requests: requests.clone(),
+        requests,
         deadlines: ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence },
+        limits: ResponseLimits { namespace: target.cluster.namespace.clone(), budgets },
     };
     let client = service.client(exclusive, &HttpClient::builder(TokioExecutor::new()))?;
     let shared = move || service.client(shared.clone(), &shared_connection());
@@ -182,6 +190,7 @@ struct KubernetesService {
     write_timeout: Duration,
     requests: RequestCounter,
     deadlines: ResponseDeadlines,
+    limits: ResponseLimits,
 }
 
 impl KubernetesService {
@@ -206,7 +215,8 @@ impl KubernetesService {
             .map_err(BoxError::from)
             .service(http);
         let builder = ClientBuilder::new(service, config.default_namespace);
-        Ok(builder.with_layer(&self.deadlines).with_layer(&self.requests).build())
+        // The deadline is also that of an error whose body is read here.
+        Ok(builder.with_layer(&self.limits).with_layer(&self.deadlines).with_layer(&self.requests).build())
     }
 }
 
@@ -307,8 +317,37 @@ pub fn failure_of(error: &kube::Error) -> Failure {
     }
 }
 
-/// Converts an error of a request that got no answer.
-pub fn unreachable(error: &dyn Error) -> Failure {
+/// Checks the literal addresses of a target and of its proxy, before anything connects to them.
+pub fn check_addresses(target: &Target, addresses: &AddressPolicy) -> Result<(), Failure> {
+    let certificate = ServerCertificate::skipped(target.tls.insecure_skip_verify);
+    let server: Uri = target.server.parse().map_err(|_| unusable(&"its server is not a URL"))?;
+    let server = server.host().ok_or_else(|| unusable(&"its server is not a URL"))?;
+    let checked = match &target.proxy {
+        None => addresses.check_host(server, certificate),
+        Some(proxy) => {
+            let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
+            let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or_default());
+            // What a service of this installation connects to, it decides itself.
+            if addresses.trusts(host, port) {
+                return Ok(());
+            }
+            addresses
+                .check_host(host, ServerCertificate::Verified)
+                .and_then(|()| addresses.check_proxied_host(server, certificate))
+        }
+    };
+    checked.map_err(|refused| unusable(&refused))
+}
+
+/// Converts an error of a request that got no answer, or none that is used.
+pub fn unreachable(error: &(dyn Error + 'static)) -> Failure {
+    if let Some(refused) = cause::<RefusedAddress>(error) {
+        return unusable(refused);
+    }
+    if let Some(response) = cause::<UnusableResponse>(error) {
+        let message = format!("the API server of the workload cluster is not used: {response}");
+        return Failure::new(Category::Rejected, message);
+    }
     Failure::new(
         Category::Unreachable,
         format!("the workload cluster cannot be reached: {}", root_cause(error)),

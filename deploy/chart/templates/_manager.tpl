@@ -41,6 +41,14 @@
 {{- if not .Values.health.enabled }}
 - --health=false
 {{- end }}
+{{- if (.Values.security).strict }}
+- --refuse-private-addresses
+- --refuse-unverified-tls
+- --require-login-hosts
+{{- end }}
+{{- range (.Values.security).allowAddresses }}
+- --allow-address={{ . }}
+{{- end }}
 {{- range .Values.sources.allowAddresses }}
 - --allow-source-address={{ . }}
 {{- end }}
@@ -66,9 +74,6 @@
 {{- end }}
 {{- with (.Values.quotas).maxTimeoutSeconds }}
 - --max-timeout-seconds={{ int . }}
-{{- end }}
-{{- if (.Values.security).strict }}
-- --require-login-hosts
 {{- end }}
 {{- if .Values.hooks.enabled }}
 - --hooks-endpoint={{ .Values.hooks.endpoint | default "pod" }}

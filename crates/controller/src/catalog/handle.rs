@@ -187,7 +187,8 @@ mod tests {
         for version in ["1.0.0", "1.1.0", "2.0.0"] {
             repository.publish_version(&dependent_chart(&folder.path().join("web")), version).unwrap();
         }
-        let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], refused: Vec::new() };
+        let addresses =
+            AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
         let options = SourceOptions { addresses, ..SourceOptions::default() };
         let store = PackageStore::open(folder.path().join("store")).unwrap();
         let packages = Arc::new(Packages::new(store, options));

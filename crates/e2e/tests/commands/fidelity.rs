@@ -11,6 +11,7 @@ use std::{
 
 use chandler_api::extensions::{CrdsPolicy, FieldConflicts};
 use chandler_core::{
+    addresses::AddressPolicy,
     digest::{Digest, InputDigest},
     identity::{ClusterKey, ReleaseId, ToolId},
     package_format::PackageFormat,
@@ -34,10 +35,16 @@ struct Comparison {
 
 impl Comparison {
     async fn new() -> Self {
-        let driver = programs::package_tool();
+        // The cluster listens on the loopback address.
+        let addresses =
+            AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+        let driver = SupervisorConfig {
+            environment: vec![addresses.environment()],
+            ..SupervisorConfig::new(programs::package_tool())
+        };
         Self {
             plane: testing::bare_plane().await.unwrap(),
-            tool: PackageTool::new(ToolId(0), Supervisor::new(SupervisorConfig::new(driver))),
+            tool: PackageTool::new(ToolId(0), Supervisor::new(driver)),
             helm: testing::assets().await.unwrap().path(Binary::Helm).to_owned(),
             folder: testing::fresh_dir("fidelity").await.unwrap(),
         }

@@ -19,7 +19,7 @@ pub async fn start(plane: &Plane, home: &Path, arguments: &[&str]) -> Child {
     let args = ["manager", "--kubeconfig", &text(&kubeconfig), "--store", &text(&home.join("store"))]
         .into_iter()
         .chain(["--tool", tool, "--metrics-address", "127.0.0.1:0", "--log-format", "json"])
-        .chain(["--allow-source-address", "127.0.0.1"])
+        .chain(["--allow-address", "127.0.0.1"])
         .chain(arguments.iter().copied())
         .map(str::to_owned)
         .collect();

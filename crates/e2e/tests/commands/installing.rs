@@ -7,7 +7,7 @@ use chandler_e2e::{
     shell::{Shell, text},
 };
 use chandler_sandbox::{assets::Binary, testing};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::documents::{commands_of, document, root};
 
@@ -226,6 +226,9 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "--health=false",
         "--platform-namespace=platform",
         "--platform-version-from=platform/about:version",
+        "--refuse-private-addresses",
+        "--refuse-unverified-tls",
+        "--allow-address=10.9.0.0/16",
         "--allow-source-address=fd00::/8",
         "--refuse-source-address=10.1.2.3",
         "--store-limit=4096",
@@ -270,10 +273,11 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "imagePullPolicy: Always",
         "team: platform",
         "owner: platform",
-        "kubernetes.io/metadata.name: capi-system",
+        "kubernetes.io/metadata.name: cluster-api",
         "kubernetes.io/metadata.name: monitoring",
         "kubernetes.io/metadata.name: ingress",
-        "169.254.0.0/16",
+        "- 192.0.2.128/25",
+        "- 2001:db8::/32",
     ] {
         assert!(manifest.contains(value), "{value} is missing");
     }
@@ -298,9 +302,36 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
 }
 
 #[tokio::test]
+async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
+    let manifest =
+        render(None, &["--set", "tunnel.enabled=true,tunnel.hubAddresses={hub.example:443}"]).await.unwrap();
+    let policies: Vec<Value> =
+        objects(&manifest).into_values().filter(|one| one["kind"] == "NetworkPolicy").collect();
+    assert_eq!(policies.len(), 2);
+    for policy in &policies {
+        let [rest, dns] = policy["spec"]["egress"].as_array().unwrap().as_slice() else { panic!("{policy}") };
+        assert_eq!(dns["ports"], json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]));
+        let except = |index: usize| rest["to"][index]["ipBlock"]["except"].as_array().unwrap().clone();
+        assert!(except(0).contains(&json!("169.254.0.0/16")), "{policy}");
+        for range in ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"] {
+            assert!(except(1).contains(&json!(range)), "{range}: {policy}");
+        }
+    }
+    let manager = policies.iter().find(|policy| policy["metadata"]["name"] == "chandler-manager").unwrap();
+    let hooks = manager["spec"]["ingress"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|rule| rule["ports"][0]["port"] == "hooks");
+    let capi =
+        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "capi-system"}}}]);
+    assert_eq!(hooks.unwrap()["from"], capi);
+}
+
+#[tokio::test]
 async fn values_that_an_earlier_chart_did_not_have_may_be_missing() {
     // So they are with --reuse-values.
-    let earlier = arguments(&render(None, &["--set", "clusterDeletion=null"]).await.unwrap());
+    let earlier = arguments(&render(None, &["--set", "clusterDeletion=null,security=null"]).await.unwrap());
     assert!(!earlier.iter().any(|argument| argument.starts_with("--cluster-deletion")), "{earlier:?}");
 }
 
@@ -323,6 +354,8 @@ async fn the_values_schema_accepts_valid_and_rejects_invalid_values() {
         ("platform.version=1.0,platform.versionFrom=a/b:c", "/platform"),
         ("watchNamespace=Not_A_Name", "/watchNamespace"),
         ("extraArgs={foo}", "/extraArgs/0"),
+        ("security.strict=maybe", "/security/strict"),
+        ("security.allowAddresses={everywhere}", "/security/allowAddresses/0"),
         ("sources.allowAddresses={everywhere}", "/sources/allowAddresses/0"),
         ("store.limit=1", "/store/limit"),
         ("networkPolicy.refuse={none}", "/networkPolicy/refuse/0"),

@@ -111,7 +111,7 @@ impl<'a> User<'a> {
         command.args(["-c", &line]).current_dir(&self.folder);
         command.env("KUBECONFIG", world.sandbox.management().kubeconfig_path());
         command.env("XDG_CACHE_HOME", world.dir.join("cache"));
-        command.env("CHANDLER_ALLOW_SOURCE_ADDRESS", "127.0.0.1");
+        command.env("CHANDLER_ALLOW_ADDRESS", "127.0.0.1");
         command.env("CHANDLER_TOOL", programs::package_tool());
         command
     }

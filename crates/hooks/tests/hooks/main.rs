@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic on failure")]
 
 mod env;
+mod idle_connections;
 mod lifecycle;
 mod proceed_annotation;
 mod registration;

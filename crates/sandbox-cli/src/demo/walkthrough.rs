@@ -161,8 +161,8 @@ fn start_manager(config: &str, dir: &Path, programs: &ProgramPaths) -> Result<Ch
         text(&programs.tool),
         "--store".to_owned(),
         text(&dir.join("store")),
-        // The chart repository of the demo listens on the loopback address.
-        "--allow-source-address".to_owned(),
+        // The chart repository and the API servers of the demo listen on the loopback address.
+        "--allow-address".to_owned(),
         "127.0.0.1".to_owned(),
         // The demo shows a push, and must not wait ten seconds for the next poll.
         "--source-min-interval-seconds".to_owned(),

@@ -6,14 +6,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use chandler_core::failure::root_cause;
+use chandler_core::{
+    addresses::{AddressPolicy, ServerCertificate},
+    failure::root_cause,
+};
 use chandler_tls::{ClientCertificate, TlsError, Trust, certificates, client_config};
 use hyper_util::client::proxy::matcher::Intercept;
 use reqwest::{Client, ClientBuilder, Proxy, Url, redirect};
 use rustls::ClientConfig;
 
 use super::resolver::CheckedResolver;
-use crate::{Access, SourceError, addresses::AddressPolicy, limits::Limits};
+use crate::{Access, SourceError, limits::Limits};
 
 /// With this number of clients, the cache is cleared. Clients of rotated credentials would otherwise stay forever.
 const MAX_CLIENTS: usize = 64;
@@ -83,18 +86,19 @@ impl Clients {
             .read_timeout(self.limits.read_timeout)
             .tls_backend_preconfigured(tls)
             .user_agent(concat!("chandler/", env!("CARGO_PKG_VERSION")));
-        self.with_route(builder, proxy).map_err(failed)?.build().map_err(failed)
+        self.with_route(builder, key, proxy).map_err(failed)?.build().map_err(failed)
     }
 
     /// Configures the proxy, which the operator is trusted to choose, or a direct connection with checked addresses.
     fn with_route(
         &self,
         builder: ClientBuilder,
+        key: &Key,
         proxy: Option<&Intercept>,
     ) -> Result<ClientBuilder, reqwest::Error> {
-        let Some(intercept) = proxy else {
-            return Ok(builder.no_proxy().dns_resolver(CheckedResolver { policy: self.policy.clone() }));
-        };
+        let certificate = ServerCertificate::skipped(key.insecure_skip_tls_verify);
+        let resolver = CheckedResolver { policy: self.policy.clone(), certificate };
+        let Some(intercept) = proxy else { return Ok(builder.no_proxy().dns_resolver(resolver)) };
         let mut proxy = Proxy::all(proxy_url(intercept))?;
         if let Some(authorization) = intercept.basic_auth() {
             proxy = proxy.custom_http_auth(authorization.clone());
@@ -102,7 +106,7 @@ impl Clients {
         let builder = builder.proxy(proxy);
         // The client resolves names for these proxies, so addresses have to be checked here.
         if matches!(intercept.uri().scheme_str(), Some("socks4" | "socks5")) {
-            return Ok(builder.dns_resolver(CheckedResolver { policy: self.policy.clone() }));
+            return Ok(builder.dns_resolver(resolver));
         }
         Ok(builder)
     }

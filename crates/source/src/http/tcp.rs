@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
+use chandler_core::addresses::{RefusedAddress, ServerCertificate};
 use reqwest::Url;
 use tokio::{
     net::TcpStream,
@@ -9,7 +10,7 @@ use tokio::{
 };
 
 use super::{HttpClient, resolver::resolve};
-use crate::{SourceError, addresses::RefusedAddress};
+use crate::SourceError;
 
 impl HttpClient {
     /// Connects to a host, without a proxy. The name is resolved once, and only allowed addresses are used. `url` is for
@@ -17,13 +18,11 @@ impl HttpClient {
     pub async fn connect_tcp(&self, url: &Url, host: &str, port: u16) -> Result<TcpStream, SourceError> {
         let failed = |reason: String| SourceError::RequestFailed { url: url.to_string(), reason };
         let deadline = Instant::now() + self.limits.connect_timeout;
-        let addresses = resolve(&self.policy, host, port).await.map_err(|error| {
-            match error.downcast_ref::<RefusedAddress>() {
-                Some(refused) => {
-                    SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() }
-                }
-                None => failed(error.to_string()),
-            }
+        // The protocol verifies the server by itself.
+        let addresses = resolve(&self.policy, host, port, ServerCertificate::Verified).await;
+        let addresses = addresses.map_err(|error| match error.downcast_ref::<RefusedAddress>() {
+            Some(refused) => SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() },
+            None => failed(error.to_string()),
         })?;
         let stream = connect_first(&addresses, deadline).await;
         let stream = stream.map_err(|error| failed(error.to_string()))?;

@@ -98,7 +98,7 @@ async fn host_names_are_checked_by_the_address_that_they_resolve_to() {
     for url in [server.url_by_name(), server.url()] {
         let message = failure(get(&strict, &url, &env.access()).await);
         assert!(message.starts_with("InvalidSpec"), "{message}");
-        assert!(message.contains("--allow-source-address 127.0.0.1"), "{message}");
+        assert!(message.contains("--allow-address 127.0.0.1"), "{message}");
     }
     assert!(server.requests().is_empty(), "nothing is sent before the address is checked");
     let oci = server.url_by_name().replace("https://", "oci://");

@@ -60,7 +60,7 @@ impl TestEnv {
 
 pub fn options() -> SourceOptions {
     SourceOptions {
-        addresses: AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], refused: vec![] },
+        addresses: AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() },
         proxies: ProxyMatcher::builder().build(),
         limits: Limits {
             read_timeout: Duration::from_secs(2),

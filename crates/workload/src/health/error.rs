@@ -1,7 +1,9 @@
 //! Why objects cannot be listed or watched, and what to do then.
 
+use chandler_core::failure::cause;
+
 use super::kind::ObjectKind;
-use crate::reach::failure_of;
+use crate::{reach::failure_of, response::UnusableResponse};
 
 /// Why objects cannot be listed or watched. The messages contain nothing of the objects.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,7 @@ impl WatchError {
                 401 | 429 | 500 | 502 | 503 => Next::Continue,
                 _ => Next::List,
             },
+            Self::Request(error) if cause::<UnusableResponse>(error).is_some() => Next::List,
             Self::Request(_) => Next::Continue,
             Self::Unreadable | Self::TooLarge(_) => Next::List,
         }
@@ -66,8 +69,11 @@ mod tests {
         let api =
             |code| WatchError::Request(kube::Error::Api(Status::failure("", "").with_code(code).boxed()));
         let broken = WatchError::Request(kube::Error::ReadEvents(std::io::Error::other("reset")));
+        let too_large = WatchError::Request(kube::Error::Service(UnusableResponse::TooLarge(1).into()));
         let rows = [
             (broken, Next::Continue, Next::Continue),
+            (too_large, Next::List, Next::List),
+            (WatchError::TooLarge(1), Next::List, Next::List),
             (api(503), Next::Continue, Next::Continue),
             (api(429), Next::Continue, Next::Continue),
             (api(401), Next::Continue, Next::Continue),

@@ -100,15 +100,24 @@ struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
+/// Maximum number of bytes of a name or a version. Those of API servers are shorter.
+const MAX_NAME: usize = 1024;
+
 impl Metadata {
-    fn into_head(self) -> ObjectHead {
+    fn into_head(self) -> Result<ObjectHead, WatchError> {
         let annotation = |key| self.annotations.as_ref()?.get(key);
         let release = annotation(RELEASE_NAMESPACE).zip(annotation(RELEASE_NAME));
-        ObjectHead {
+        let release_names = release.into_iter().flat_map(|(namespace, name)| [namespace, name]);
+        let names =
+            self.namespace.iter().chain([&self.name]).chain(&self.resource_version).chain(release_names);
+        if names.map(String::len).max() > Some(MAX_NAME) {
+            return Err(WatchError::Unreadable);
+        }
+        Ok(ObjectHead {
             key: object_key(self.namespace.as_deref().unwrap_or_default(), &self.name),
             release: release.map(|(namespace, name)| ReleaseId::new(namespace, name)),
             version: self.resource_version.unwrap_or_default(),
-        }
+        })
     }
 
     /// Returns the fields that the state of an object depends on.
@@ -122,7 +131,7 @@ pub fn read_object(kind: &ObjectKind, object: &RawValue) -> Result<(ObjectHead, 
     let Parts { metadata, spec, status } = parse(object)?;
     let mut value =
         json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata.to_value()});
-    let head = metadata.into_head();
+    let head = metadata.into_head()?;
     for (name, part) in [("spec", spec), ("status", status)] {
         let Some(part) = part.filter(|_| kind.has_status()) else { continue };
         match parse(part) {
@@ -158,7 +167,7 @@ struct CheckedParts {
 
 /// Reads which object it is.
 pub fn read_head(object: &RawValue) -> Result<ObjectHead, WatchError> {
-    Ok(parse::<MetadataOnly>(object)?.metadata.into_head())
+    parse::<MetadataOnly>(object)?.metadata.into_head()
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! Requests whose responses are limited in size, and the lines of a watch.
+//! Requests, whose responses the client limits in size, and the lines of a watch.
 
 use std::mem;
 
@@ -10,16 +10,13 @@ use kube::{Client, client::Body, core::Status};
 
 use super::error::WatchError;
 
-/// Maximum size of a response. A single object fits, and a page of ordinary ones.
+/// Maximum size of a response: less than the client allows, because many clusters are listed at the same time. A single object
+/// fits, and a page of ordinary ones.
 pub const MAX_RESPONSE: usize = 16 << 20;
-/// Maximum size of an event. API servers refuse larger objects.
-const MAX_EVENT: usize = 16 << 20;
-/// Maximum size of an error.
-const MAX_ERROR: usize = 1 << 20;
 
 /// Reads a whole response.
 pub async fn read(client: &Client, request: Request<Vec<u8>>) -> Result<Vec<u8>, WatchError> {
-    collect(send(client, request).await?.into_body(), MAX_RESPONSE).await
+    collect(send(client, request).await?.into_body()).await
 }
 
 /// Opens a watch.
@@ -36,7 +33,7 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Bod
         return Ok(response);
     }
     // The error to a watch has no deadline of its own.
-    let body = tokio::time::timeout(ANSWER_TIMEOUT, collect(response.into_body(), MAX_ERROR)).await;
+    let body = tokio::time::timeout(ANSWER_TIMEOUT, collect(response.into_body())).await;
     let status = body.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice::<Status>(&body).ok());
     let unknown = || Status::failure("the response says nothing more", "Unknown");
     let status = status.unwrap_or_else(unknown).with_code(code.as_u16());
@@ -44,8 +41,8 @@ async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Response<Bod
 }
 
 /// Reads a body. Each frame is freed before the next one, so that the connection uses its memory again.
-async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, WatchError> {
-    let mut body = Limited::new(body, limit);
+async fn collect(body: Body) -> Result<Vec<u8>, WatchError> {
+    let mut body = Limited::new(body, MAX_RESPONSE);
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {
         match frame {
@@ -54,7 +51,7 @@ async fn collect(body: Body, limit: usize) -> Result<Vec<u8>, WatchError> {
                     text.extend_from_slice(data);
                 }
             }
-            Err(error) if error.is::<LengthLimitError>() => return Err(WatchError::TooLarge(limit)),
+            Err(error) if error.is::<LengthLimitError>() => return Err(WatchError::TooLarge(MAX_RESPONSE)),
             Err(error) => return Err(WatchError::Request(kube::Error::Service(error))),
         }
     }
@@ -83,9 +80,6 @@ impl Lines {
                 return Ok(Some(mem::take(&mut self.begun).into()));
             }
             self.begun.extend_from_slice(&mem::take(&mut self.frame));
-            if self.begun.len() > MAX_EVENT {
-                return Err(WatchError::TooLarge(MAX_EVENT));
-            }
             match self.body.frame().await {
                 Some(frame) => self.frame = frame?.into_data().unwrap_or_default(),
                 None => return Ok(None),

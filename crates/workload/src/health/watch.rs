@@ -26,6 +26,8 @@ use super::{
 };
 use crate::turn::in_turn;
 
+/// Maximum number of responses of a list.
+const MAX_PAGES: usize = 1000;
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued.
@@ -106,9 +108,9 @@ impl KindWatch {
         let open = async {
             let version = match version {
                 Some(version) => version,
-                None => self.list().await?,
+                // A list that takes long no longer keeps other clusters waiting.
+                None => in_turn(permit, self.list()).await?,
             };
-            drop(permit);
             // Releases may have begun to use or to compare the kind, or got other health checks, since the list has begun.
             if self.watches.states().is_outdated(&self.kind) {
                 return Ok(None);
@@ -133,7 +135,7 @@ impl KindWatch {
         let mut size = PageSize::of(kind);
         let mut params = ListParams::default().labels(&cluster.source.selector);
         let mut listed = self.watches.states().begin_list(kind);
-        loop {
+        for _ in 0..MAX_PAGES {
             params.limit = Some(size.objects());
             let resource = ResourceRequest::new(path.all());
             let request =
@@ -153,6 +155,7 @@ impl KindWatch {
             }
             params.continue_token = Some(page.metadata.token);
         }
+        Err(WatchError::Unreadable)
     }
 
     /// Reads the objects of a page. One that cannot be read counts as not listed: nothing is concluded from it.

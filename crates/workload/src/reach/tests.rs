@@ -34,9 +34,20 @@ fn target(server: &str, ca: &str) -> Target {
     }
 }
 
+/// Options with which servers on this machine are allowed.
+fn options(requests: &RequestCounter) -> ClientOptions {
+    let allowed = vec!["127.0.0.1".parse().unwrap()];
+    ClientOptions {
+        requests: requests.clone(),
+        watch_silence: WATCH_SILENCE,
+        addresses: Arc::new(AddressPolicy { allowed, ..AddressPolicy::default() }),
+        budgets: ResponseBudgets::default(),
+    }
+}
+
 /// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
 async fn read(target: &Target) -> Result<String, Failure> {
-    let TargetClient { client, .. } = client(target, &RequestCounter::default(), WATCH_SILENCE)?;
+    let TargetClient { client, .. } = client(target, &options(&RequestCounter::default()))?;
     let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
     client.request_text(request).await.map_err(|error| failure_of(&error))
 }
@@ -256,7 +267,7 @@ async fn probed(after_answer: AfterAnswer) -> (RefusingServer, Probe, RequestCou
     let auth = Some(TargetAuth::BearerToken("canary".to_owned()));
     let target = Target { auth, ..target(&url, authority.certificate()) };
     let requests = RequestCounter::default();
-    let TargetClient { probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    let TargetClient { probe, .. } = client(&target, &options(&requests)).unwrap();
     (server, probe, requests)
 }
 
@@ -322,7 +333,7 @@ async fn a_probe_without_an_answer_fails() {
     let authority = Authority::open(&folder.path().join("pki"), "test").unwrap();
     let target = target("https://127.0.0.1:1", authority.certificate());
     let requests = RequestCounter::default();
-    let TargetClient { mut probe, .. } = client(&target, &requests, WATCH_SILENCE).unwrap();
+    let TargetClient { mut probe, .. } = client(&target, &options(&requests)).unwrap();
     let failure = probe.answer().await.unwrap_err();
     assert_eq!(failure.category, Category::Unreachable);
     assert!(failure.message.contains("refused"), "{failure}");
@@ -336,4 +347,43 @@ fn a_token_that_no_header_can_contain_is_refused() {
     let failure = headers(&target).unwrap_err();
     assert_eq!(failure.category, Category::InvalidSpec);
     assert!(!failure.message.contains("canary"), "{failure}");
+}
+
+/// Reads a file of the server with the default policy.
+async fn read_strictly(target: &Target, addresses: &AddressPolicy) -> Failure {
+    let options =
+        ClientOptions { addresses: Arc::new(addresses.clone()), ..options(&RequestCounter::default()) };
+    let TargetClient { client, mut probe, .. } = client(target, &options).unwrap();
+    let failure = probe.answer().await.unwrap_err();
+    let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
+    let read = failure_of(&client.request_text(request).await.unwrap_err());
+    assert_eq!(read, failure);
+    read
+}
+
+#[tokio::test]
+async fn refused_addresses_are_not_connected_to_whatever_their_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, server) = repository(folder.path()).await;
+    let proxy = ConnectProxy::start(None, None).await.unwrap();
+    let direct = target(server.url(), server.ca_pem());
+    let port = server.url().rsplit_once(':').unwrap().1.to_owned();
+    let named = target(&format!("https://localhost:{port}"), server.ca_pem());
+    let proxied = through_proxy(&direct, format!("http://{}", proxy.address()), None);
+    let policy = AddressPolicy::default();
+    for target in [direct.clone(), named, proxied] {
+        let failure = read_strictly(&target, &policy).await;
+        assert_eq!(failure.category, Category::InvalidSpec, "{failure}");
+        assert!(failure.message.contains("a loopback address"), "{failure}");
+    }
+    assert_eq!(proxy.targets().len(), 0);
+
+    let allowed = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+    assert_eq!(check_addresses(&direct, &allowed), Ok(()));
+    assert!(check_addresses(&direct, &policy).is_err());
+    let metadata = target("https://169.254.169.254", server.ca_pem());
+    let behind_proxy = through_proxy(&metadata, format!("http://{}", proxy.address()), None);
+    assert!(check_addresses(&behind_proxy, &allowed).is_err());
+    let trusted = AddressPolicy { trusted: vec![proxy.address().to_string()], ..AddressPolicy::default() };
+    assert_eq!(check_addresses(&behind_proxy, &trusted), Ok(()), "the hub decides by itself");
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/lru"
 )
@@ -24,19 +25,22 @@ const maxClusters = 1024
 type Pool struct {
 	clusters *lru.Cache[*Cluster]
 	apiSets  *apiSetInterner
+	policy   address.Policy
 }
 
-// NewPool returns an empty pool.
-func NewPool() *Pool {
+// NewPool returns an empty pool of clusters whose addresses the policy allows.
+func NewPool(policy address.Policy) *Pool {
 	return &Pool{
 		clusters: lru.New(maxClusters, func(c *Cluster) { c.transport.CloseIdleConnections() }),
 		apiSets:  newAPISetInterner(),
+		policy:   policy,
 	}
 }
 
 // Cluster is one cluster with one set of credentials.
 type Cluster struct {
 	transport *http.Transport
+	host      string
 	config    rest.Config
 	apiSets   *apiSetInterner
 
@@ -66,11 +70,11 @@ func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
 	if err != nil || server.Host == "" || server.Scheme != "https" {
 		return nil, failure.New(failure.Unreachable, "the target's server %q is not an https URL", target.GetServer())
 	}
-	transport, err := newTransport(target)
+	transport, err := newTransport(target, p.policy)
 	if err != nil {
 		return nil, err
 	}
-	created := &Cluster{transport: transport, config: restConfig(target), apiSets: p.apiSets}
+	created := &Cluster{transport: transport, host: server.Host, config: restConfig(target), apiSets: p.apiSets}
 	return p.clusters.Add(key, created, 1), nil
 }
 
@@ -108,4 +112,4 @@ func restConfig(target *toolv1.Target) rest.Config {
 
 // Transport returns the transport that all operations on the cluster share. Each wraps it in its own
 // operation.Transport.
-func (c *Cluster) Transport() http.RoundTripper { return c.transport }
+func (c *Cluster) Transport() http.RoundTripper { return &guard{base: c.transport, host: c.host} }

@@ -79,7 +79,9 @@ func (s *Session) isFresh(maxAge time.Duration) bool {
 
 func (s *Session) fetch() error {
 	started := time.Now()
-	client, err := discovery.NewDiscoveryClientForConfig(s.Config())
+	config := s.Config()
+	config.Transport = &discoveryLimit{base: config.Transport}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return err
 	}

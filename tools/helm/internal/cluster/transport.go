@@ -13,26 +13,31 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/failure"
 )
 
 const dialTimeout = 10 * time.Second
 
 // newTransport returns a transport for the target. It uses the target's proxy or none, and ignores proxy settings of the
-// environment.
-func newTransport(target *toolv1.Target) (*http.Transport, error) {
+// environment. It connects to addresses that the policy allows.
+func newTransport(target *toolv1.Target, policy address.Policy) (*http.Transport, error) {
 	config, err := tlsConfig(target)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	proxy, err := proxyURL(target.GetProxy())
 	if err != nil {
 		return nil, err
 	}
+	if proxy != nil && !policy.Trusts(proxy.Host) {
+		if err := checkLiteral(target.GetServer(), policy, config.InsecureSkipVerify); err != nil {
+			return nil, err
+		}
+	}
 	transport := &http.Transport{
 		Proxy:               http.ProxyURL(proxy),
-		DialContext:         dialer.DialContext,
+		DialContext:         contextDialer(policy, config.InsecureSkipVerify),
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: 16,
@@ -41,7 +46,7 @@ func newTransport(target *toolv1.Target) (*http.Transport, error) {
 		OnProxyConnectResponse: checkProxyResponse,
 	}
 	if proxy != nil && proxy.Scheme == "https" {
-		transport.DialTLSContext = proxyDialer(dialer, config, proxy)
+		transport.DialTLSContext = proxyDialer(checkedDialer(policy, config.InsecureSkipVerify), config, proxy)
 	}
 	return utilnet.SetTransportDefaults(transport), nil
 }

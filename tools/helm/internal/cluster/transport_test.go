@@ -8,12 +8,17 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 )
+
+// local allows the servers of these tests.
+var local = address.Policy{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 
 // connectProxy serves CONNECT requests. Every host leads to the address to. It requires the user name and password
 // "user" and "canary".
@@ -57,7 +62,7 @@ func encode(kind string, der []byte) []byte {
 // get sends a request to the target.
 func get(t *testing.T, target *toolv1.Target) error {
 	t.Helper()
-	transport, err := newTransport(target)
+	transport, err := newTransport(target, local)
 	if err != nil {
 		return err
 	}
@@ -124,7 +129,7 @@ func TestProxyOfTheTargetIsUsed(t *testing.T) {
 func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://user:canary@127.0.0.1:1")
 	t.Setenv("NO_PROXY", "")
-	transport, err := newTransport(&toolv1.Target{Server: "https://example.com"})
+	transport, err := newTransport(&toolv1.Target{Server: "https://example.com"}, local)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +141,7 @@ func TestProxyOfTheEnvironmentIsIgnored(t *testing.T) {
 
 func TestInvalidProxiesAreRefusedWithoutTheirCredentials(t *testing.T) {
 	for _, proxy := range []string{"socks4://proxy:1080", "proxy", "http://user:canary@proxy:3128", "http://canary:%zz@proxy"} {
-		_, err := newTransport(&toolv1.Target{Server: "https://server", Proxy: &toolv1.Proxy{Url: proxy}})
+		_, err := newTransport(&toolv1.Target{Server: "https://server", Proxy: &toolv1.Proxy{Url: proxy}}, local)
 		if err == nil || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v", proxy, err)
 		}

@@ -53,7 +53,7 @@ func TestNoRequestIsSentAfterTheLeaseHasExpired(t *testing.T) {
 
 func TestRequestsInFlightAreAbortedWhenTheLeaseExpires(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isStream(r) {
+		if IsStream(r) {
 			w.(http.Flusher).Flush()
 		}
 		<-r.Context().Done()

@@ -97,7 +97,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	defer t.inFlight.Done()
 
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(request.Context()))
-	inFlight := &inFlightRequest{abort: abort, drainTimeout: t.drainTimeout, stream: isStream(request)}
+	inFlight := &inFlightRequest{abort: abort, drainTimeout: t.drainTimeout, stream: IsStream(request)}
 	detachStop := context.AfterFunc(t.stopCtx, func() { inFlight.cancel(ErrStopped) })
 	detachLease := context.AfterFunc(t.lease.Context(), func() { abort(ErrLeaseExpired) })
 	detachCaller := context.AfterFunc(request.Context(), func() { inFlight.cancel(context.Cause(request.Context())) })
@@ -144,7 +144,7 @@ func (t *Transport) acquire(request *http.Request) error {
 }
 
 func (t *Transport) recordRead(request *http.Request, status int, err error) {
-	if request.Method != http.MethodGet || isStream(request) {
+	if request.Method != http.MethodGet || IsStream(request) {
 		return
 	}
 	t.mu.Lock()
@@ -173,7 +173,8 @@ func withStrictValidation(request *http.Request) *http.Request {
 	return request
 }
 
-func isStream(request *http.Request) bool {
+// IsStream returns whether the response has no end that is known, and consists of lines: a watch or a followed log.
+func IsStream(request *http.Request) bool {
 	query := request.URL.Query()
 	return query.Get("watch") == "true" || query.Get("watch") == "1" ||
 		query.Get("follow") == "true" && strings.HasSuffix(request.URL.Path, "/log")

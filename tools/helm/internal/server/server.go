@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/bundle"
 	"chandler.dev/tools/helm/internal/chart"
 	"chandler.dev/tools/helm/internal/cluster"
@@ -35,12 +36,14 @@ type Server struct {
 	tracing    *telemetry.Tracing
 }
 
-// New returns a server for a driver of the given version. tracing may be nil.
-func New(version string, operations *operation.Set, tracing *telemetry.Tracing, log *slog.Logger) *Server {
+// New returns a server for a driver of the given version, which connects to clusters that the policy allows. tracing may be nil.
+func New(
+	version string, operations *operation.Set, policy address.Policy, tracing *telemetry.Tracing, log *slog.Logger,
+) *Server {
 	return &Server{
 		version:    version,
 		log:        log,
-		clusters:   cluster.NewPool(),
+		clusters:   cluster.NewPool(policy),
 		charts:     chart.NewStore(),
 		bundles:    bundle.NewStore(),
 		operations: operations,

@@ -11,12 +11,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
+	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 )
 
 func TestRequestWithoutTargetFails(t *testing.T) {
-	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	server := New("test", operation.NewSet(), address.Policy{}, nil, slog.New(slog.DiscardHandler))
 	response, err := server.Observe(context.Background(), &toolv1.ObserveRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,7 @@ func TestRequestWithoutTargetFails(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	server := New("v1.2.3", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	server := New("v1.2.3", operation.NewSet(), address.Policy{}, nil, slog.New(slog.DiscardHandler))
 	got, err := server.Describe(context.Background(), &toolv1.DescribeRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func TestRecoverPanic(t *testing.T) {
 }
 
 func TestUnknownFormat(t *testing.T) {
-	server := New("test", operation.NewSet(), nil, slog.New(slog.DiscardHandler))
+	server := New("test", operation.NewSet(), address.Policy{}, nil, slog.New(slog.DiscardHandler))
 	for format, message := range map[string]string{
 		"text/yaml":     `does not read packages of format "text/yaml"`,
 		"":              "no sha256 digest",

@@ -1,0 +1,91 @@
+//! Addresses that a tenant names, and that Chandler must not connect to.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use chandler_e2e::{
+    hostile_server::{InternalServer, kubeconfig},
+    manager::Manager,
+    self_hosted::SelfHosted,
+    tenant::Tenant,
+};
+use serde_json::json;
+
+/// The usual time is a few seconds. The rest is for a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// An address of this machine that is not allowed, unlike 127.0.0.1.
+const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+#[tokio::test]
+async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_to() {
+    let test = SelfHosted::new("refused").await;
+    let mallory = Tenant::new(&test, "mallory").await;
+    let internal = InternalServer::start(REFUSED).await;
+    let port = internal.address().port();
+    let proxy = format!("server: 'https://api.example:6443', proxy-url: 'http://{REFUSED}:{port}'");
+    let clusters = [
+        ("loopback", format!("server: 'https://{REFUSED}:{port}'"), "a loopback address"),
+        ("mapped", format!("server: 'https://[::ffff:{REFUSED}]:{port}'"), "a loopback address"),
+        ("metadata", "server: 'https://169.254.169.254'".to_owned(), "a link-local address"),
+        ("link-local", "server: 'https://[fe80::1]'".to_owned(), "a link-local address"),
+        ("ipv6-metadata", "server: 'https://[fd00:ec2::254]'".to_owned(), "a cloud metadata address"),
+        ("unspecified", format!("server: 'https://0.0.0.0:{port}'"), "an unspecified address"),
+        ("proxy", proxy, "a loopback address"),
+    ];
+    for (name, cluster, _) in &clusters {
+        mallory.create_cluster(name, &kubeconfig(cluster)).await;
+    }
+    mallory.apply_placement("hello", &json!({})).await;
+    let manager = test.management.start_manager_with(&["--allow-proxy-url", "http://127.0.0.2"]);
+    let manager = Manager::from_process(manager);
+    test.create_cluster("alpha", &test.kubeconfig(), &json!({})).await;
+    test.apply_placement("hello", "alpha", "hello", &json!({})).await;
+    tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
+    for (name, _, message) in &clusters {
+        let message = mallory.wait_refused("hello", name, "ClusterAvailable", message).await;
+        assert!(message.contains("--allow-address"), "{message}");
+    }
+    // A source of a tenant whose cluster can be reached.
+    let source = json!({"repoURL": format!("https://{REFUSED}:{port}")});
+    test.apply_placement("source", "alpha", "hello", &source).await;
+    test.wait_condition("source", "Ready", "False", "a loopback address").await;
+    assert_eq!(internal.connections(), 0, "a refused address was connected to");
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn private_networks_and_unverified_servers_are_refused_if_the_installation_is_strict() {
+    let test = SelfHosted::new("strict").await;
+    let mallory = Tenant::new(&test, "mallory").await;
+    let clusters = [
+        ("private", "server: 'https://10.96.0.1'", "10.96.0.1, a private address"),
+        ("shared", "server: 'https://100.64.0.1'", "100.64.0.1, a private address"),
+        ("unique-local", "server: 'https://[fd12::1]:6443'", "fd12::1, a private address"),
+        // From a range for documentation, so that nothing answers.
+        (
+            "unverified",
+            "server: 'https://192.0.2.1', insecure-skip-tls-verify: true",
+            "would not be verified",
+        ),
+    ];
+    for (name, cluster, _) in &clusters {
+        mallory.create_cluster(name, &kubeconfig(cluster)).await;
+    }
+    mallory.apply_placement("hello", &json!({})).await;
+    let strict = ["--refuse-private-addresses", "--refuse-unverified-tls"];
+    let manager = Manager::from_process(test.management.start_manager_with(&strict));
+    // Its addresses are allowed explicitly, also without verification.
+    let mut kubeconfig = test.kubeconfig();
+    let cluster = kubeconfig.clusters[0].cluster.as_mut().unwrap();
+    cluster.certificate_authority_data = None;
+    cluster.insecure_skip_tls_verify = Some(true);
+    test.create_cluster("alpha", &kubeconfig, &json!({})).await;
+    test.apply_placement("hello", "alpha", "hello", &json!({})).await;
+    tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
+    for (name, _, message) in &clusters {
+        mallory.wait_refused("hello", name, "ClusterAvailable", message).await;
+    }
+    let source = json!({"repoURL": "https://192.0.2.1", "tlsConfig": {"insecureSkipTLSVerify": true}});
+    test.apply_placement("source", "alpha", "hello", &source).await;
+    test.wait_condition("source", "Ready", "False", "would not be verified").await;
+    manager.stop().await;
+}
