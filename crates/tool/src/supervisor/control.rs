@@ -79,11 +79,10 @@ impl Controls {
         if let Some(until) = state.lease_until {
             control.send(&lease_until(until));
         }
-        let (running, ended) = std::mem::take(&mut state.processes)
-            .into_iter()
-            .partition(|known: &Arc<Control>| !known.has_exited());
+        let (ended, running): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.processes).into_iter().partition(|known| known.has_exited());
         state.processes = running;
-        for control in ended as Vec<Arc<Control>> {
+        for control in ended {
             state.requests.add(&control.requests());
         }
         state.processes.push(control.clone());
