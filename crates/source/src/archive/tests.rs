@@ -33,6 +33,7 @@ fn charts_are_valid() {
 
 #[test]
 fn names_outside_the_chart_are_rejected() {
+    assert_rejected(&pack(&[("web/charts\\a.tgz", Regular, b"x")]), "slashes and backslashes");
     let traversals = ["../x", "web/../../x", "/etc/passwd", "web\\..\\..\\x", "web/c:/x", "web/a\nb"];
     for name in traversals {
         assert_rejected(&pack(&[(name, Regular, b"x")]), "is outside the archive");
@@ -90,6 +91,11 @@ fn archive_bombs_are_rejected() {
         nested = pack(&[("web/charts/web.tgz", Regular, &nested)]);
     }
     assert_rejected(&nested, "nests charts");
+    let in_folders = |levels| pack(&[(&format!("web/{}x", "charts/a/".repeat(levels)), Regular, b"x")]);
+    validated(&in_folders(8)).unwrap();
+    assert_rejected(&in_folders(9), "nests charts");
+    let both = pack(&[(&format!("web/{}charts/a.tgz", "charts/a/".repeat(4)), Regular, &in_folders(4))]);
+    assert_rejected(&both, "nests charts");
     assert_rejected(
         &pack(&[("././@LongLink", GNULongName, &vec![b'x'; 100 << 10]), ("web/x", Regular, b"x")]),
         "a header of more than",
