@@ -72,7 +72,7 @@ impl Deadline {
     pub async fn run<T>(self, url: &Url, work: impl Future<Output = T>) -> Result<T, SourceError> {
         let limit = self.limit;
         let ended = tokio::time::timeout_at(self.at, work).await;
-        ended.map_err(|_| SourceError::Timeout { url: url.to_string(), limit })
+        ended.map_err(|_| SourceError::Timeout { url: shown(url), limit })
     }
 }
 
@@ -111,7 +111,7 @@ impl HttpClient {
                 None => return Ok(response),
             }
         }
-        Err(SourceError::TooManyRedirects { url: request.url.to_string(), limit: MAX_REDIRECTS })
+        Err(SourceError::TooManyRedirects { url: shown(&request.url), limit: MAX_REDIRECTS })
     }
 
     /// Posts a form. Redirects are not followed, because the form may contain credentials for this URL.
@@ -215,7 +215,7 @@ impl HttpResponse {
         if status.is_success() {
             return Ok(self);
         }
-        Err(SourceError::Status { url: self.url.to_string(), status: status.as_u16(), hint: hint(status) })
+        Err(SourceError::Status { url: shown(&self.url), status: status.as_u16(), hint: hint(status) })
     }
 
     /// Calls `consume` with each chunk of the body. Fails if the body is larger than `limit` bytes.
@@ -246,7 +246,7 @@ impl HttpResponse {
     }
 
     fn too_large(&self, limit: u64) -> SourceError {
-        SourceError::TooLarge { url: self.url.to_string(), limit }
+        SourceError::TooLarge { url: shown(&self.url), limit }
     }
 
     /// Returns the whole body. Fails if it is larger than `limit` bytes.
@@ -272,7 +272,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     if let Some(refused) = refused_address(error) {
         return SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() };
     }
-    SourceError::RequestFailed { url: url.to_string(), reason: root_cause(error) }
+    SourceError::RequestFailed { url: shown(url), reason: root_cause(error) }
 }
 
 /// Returns the error of the resolver, if it is the cause of `error`.
@@ -285,6 +285,14 @@ fn refused_address(error: &reqwest::Error) -> Option<&RefusedAddress> {
         current = error.source();
     }
     None
+}
+
+/// Returns the URL for messages, without its query: registries redirect to URLs whose query is signed, and everybody who has
+/// such a URL may download from it.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    redacted(&url)
 }
 
 /// Returns the URL without user name and password.
