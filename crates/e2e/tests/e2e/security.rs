@@ -8,5 +8,5 @@ mod floods;
 mod logins;
 mod manager_account;
 mod shared_sources;
-mod tenants;
+pub mod tenants;
 mod values_secrets;
