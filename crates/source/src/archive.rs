@@ -136,12 +136,7 @@ pub(crate) fn unpacked<R: Read>(packed: R) -> TarReader<Take<MultiGzDecoder<R>>>
 
 fn validated_name(name: &[u8]) -> Result<String, ArchiveError> {
     let name = std::str::from_utf8(name).map_err(|_| ArchiveError::NameNotUtf8)?;
-    let name = name.trim_end_matches('\0');
-    if name.contains('/') && name.contains('\\') {
-        // Helm takes all up to the first backslash for the folder of the chart.
-        return Err(ArchiveError::Ambiguous("a name with slashes and backslashes"));
-    }
-    let name = name.replace('\\', "/");
+    let name = name.trim_end_matches('\0').replace('\\', "/");
     let escapes = |part: &str| {
         Path::new(part)
             .components()

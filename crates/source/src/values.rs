@@ -74,13 +74,13 @@ fn values(archive: impl Read, packed: u64) -> Result<PackageValues, ValuesError>
         if entry.kind != EntryKind::File {
             continue;
         }
-        match top_level(&entry.name) {
-            Some(SCHEMA) => {
+        match entry.path_in_chart().as_str() {
+            SCHEMA => {
                 let text = read_file(&mut archive, SCHEMA)?;
                 let schema = serde_json::from_slice(&text).map_err(ValuesError::Schema)?;
                 values.schema = Some(schema);
             }
-            Some(DEFAULTS) => {
+            DEFAULTS => {
                 let text = read_file(&mut archive, DEFAULTS)?;
                 let text = String::from_utf8(text).map_err(|_| ValuesError::NotUtf8)?;
                 values.defaults = from_package_yaml(DEFAULTS, &text).map_err(ValuesError::Defaults)?;
@@ -89,15 +89,6 @@ fn values(archive: impl Read, packed: u64) -> Result<PackageValues, ValuesError>
         }
     }
     Ok(values)
-}
-
-/// Returns the name of a file in the top directory of the chart, and `None` for files of subcharts and other directories. As
-/// in Helm, the first part of a name is the folder of the chart, also if it is `.`.
-fn top_level(name: &str) -> Option<&str> {
-    let (_chart, path) = name.split_once('/')?;
-    let mut parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-    let file = parts.next()?;
-    if parts.next().is_some() { None } else { Some(file) }
 }
 
 fn read_file(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesError> {
@@ -147,9 +138,10 @@ mod tests {
         assert_eq!(Value::Object(found.defaults), json!({"replicas": 2}));
         assert_eq!(values_of(&[chart]).await.unwrap(), PackageValues::default());
         let found = values_of(&[
-            ("./values.schema.json", b"\xef\xbb\xbf{\"title\": \"own\"}"),
+            ("web/files\\values.schema.json", b"\xef\xbb\xbf{\"title\": \"own\"}"),
             ("./values.yaml", b"\xef\xbb\xbfreplicas: 2\n"),
             ("./web/values.yaml", b"replicas: 3\n"),
+            ("./values.yaml\\a", b"replicas: 4\n"),
         ])
         .await
         .unwrap();

@@ -60,13 +60,6 @@ pub(super) const INPUTS: &[Input] = &[
         "is outside the archive",
         backslashes,
     ),
-    input(
-        "archive",
-        "two separators",
-        "a name that readers split differently",
-        "slashes and backslashes",
-        two_separators,
-    ),
     input("archive", "symbolic link", "a link to /etc/passwd", "a link", symbolic_link),
     input("archive", "hard link", "a link to another file", "a link", hard_link),
     input("archive", "device", "a device", "neither a file nor a directory", device),
@@ -149,10 +142,6 @@ fn absolute_path(lab: &Lab) -> Attempt {
 
 fn backslashes(lab: &Lab) -> Attempt {
     with(lab, &[file("web\\..\\..\\x", b"x")])
-}
-
-fn two_separators(lab: &Lab) -> Attempt {
-    with(lab, &[file("web/x\\charts\\hidden.tgz", b"x")])
 }
 
 fn symbolic_link(lab: &Lab) -> Attempt {

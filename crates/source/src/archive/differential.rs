@@ -70,10 +70,8 @@ fn list_with_check(archive: &[u8]) -> Option<Vec<ListedFile>> {
             let mut content = Vec::new();
             reader.read_to_end(&mut content).unwrap();
             assert_eq!(content.len() as u64, entry.size);
-            // As for Helm, the first part is the folder of the chart.
-            let parts = entry.name.split('/').skip(1).filter(|part| !matches!(*part, "" | "."));
-            let name = parts.collect::<Vec<_>>().join("/");
-            files.push(ListedFile { name, digest: Digest::of(&content).hex().to_owned() });
+            let digest = Digest::of(&content).hex().to_owned();
+            files.push(ListedFile { name: entry.path_in_chart(), digest });
         }
     }
     Some(files)
@@ -119,6 +117,7 @@ fn block() -> impl Strategy<Value = TarBlock> {
         "web/a/.",
         "web/",
         "web\\a",
+        "web\\a\\",
         "web/a\\b",
         "web/\u{e9}",
         "",

@@ -33,7 +33,6 @@ fn charts_are_valid() {
 
 #[test]
 fn names_outside_the_chart_are_rejected() {
-    assert_rejected(&pack(&[("web/charts\\a.tgz", Regular, b"x")]), "slashes and backslashes");
     let traversals = ["../x", "web/../../x", "/etc/passwd", "web\\..\\..\\x", "web/c:/x", "web/a\nb"];
     for name in traversals {
         assert_rejected(&pack(&[(name, Regular, b"x")]), "is outside the archive");
