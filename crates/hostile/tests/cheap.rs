@@ -1,5 +1,5 @@
 //! The hostile inputs that cost little are refused, each for its reason and within limits of time and memory. `cargo xtask
-//! hostile` runs all.
+//! hostile` runs all. Some need the Helm driver, beside the program or at `CHANDLER_TOOL`.
 #![allow(clippy::unwrap_used, reason = "tests report failures by panicking")]
 
 use std::{collections::BTreeSet, process::Command};
@@ -12,7 +12,7 @@ fn cheap_inputs_are_refused() {
         Command::new(env!("CARGO_BIN_EXE_chandler-hostile")).args(["--cheap", "--reasons"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
-    for input in INPUTS.iter().filter(|input| input.needs == Needs::Nothing) {
+    for input in INPUTS.iter().filter(|input| input.needs != Needs::Time) {
         let beginning = format!("{}: ", input.id());
         assert!(printed.lines().any(|line| line.starts_with(&beginning)), "{beginning}{printed}");
     }
