@@ -12,6 +12,7 @@ use crate::repository::{Error, server};
 /// An https server on a free loopback port, with a certificate of an authority, until it is dropped.
 #[derive(Debug)]
 pub struct HttpsServer {
+    /// Address and port.
     pub address: SocketAddr,
     task: JoinHandle<()>,
 }
