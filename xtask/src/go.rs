@@ -24,12 +24,17 @@ pub fn in_each_module(root: &Path, arguments: &[&str]) -> Result<()> {
     MODULES.iter().try_for_each(|module| run(go(root, module, arguments)))
 }
 
-/// Builds the Helm driver as a static binary at `path`. It does not record the Git commit, nor whether the work tree was clean,
-/// so that equal sources give equal bytes.
+/// Builds the Helm driver as a static binary at `path`.
 pub fn driver(root: &Path, path: &Path) -> Result<()> {
+    run(build_driver(root, path))
+}
+
+/// Returns the command that builds the Helm driver. It does not record the Git commit, nor whether the work tree was clean, so
+/// that equal sources give equal bytes.
+pub fn build_driver(root: &Path, path: &Path) -> Command {
     let version = format!("-s -w -X main.version=v{}", env!("CARGO_PKG_VERSION"));
     let path = path.to_string_lossy();
-    run(go(root, "tools/helm", &["build", "-buildvcs=false", "-ldflags", &version, "-o", &path, "."]))
+    go(root, "tools/helm", &["build", "-buildvcs=false", "-ldflags", &version, "-o", &path, "."])
 }
 
 /// Finds or builds programs of the sandbox. Prints progress as lines, because cargo prints at the same time.

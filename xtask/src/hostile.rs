@@ -12,16 +12,18 @@ use crate::{
 
 const DOCUMENT: &str = "docs/security.md";
 const BEGIN: &str = "<!-- hostile inputs: begin -->\n";
+/// How the table was measured.
+const INTRODUCTION: &str = "Measured with the release build, beside nothing else.\n\n";
 const END: &str = "<!-- hostile inputs: end -->";
 
 /// Runs all hostile inputs with the release build, and prints the table or writes it into the documentation. Fails if an input is
 /// not refused.
 pub fn run(root: &Path, write: bool) -> Result<()> {
-    run_command(command(
-        root,
-        "cargo",
-        &["build", "--locked", "--release", "--package", "chandler-hostile"],
-    ))?;
+    // Together with the binaries, which it shares its dependencies with: alone, cargo would compile them with other features.
+    let packages = ["chandler-cli", "chandler-sandbox-cli", "chandler-hostile"];
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    let arguments = ["build", "--locked", "--release"].into_iter().chain(packages);
+    run_command(command(root, "cargo", &arguments.collect::<Vec<_>>()))?;
     let folder = build::target(root).join("release");
     let driver = folder.join("chandler-helm");
     go::driver(root, &driver)?;
@@ -41,7 +43,7 @@ pub fn run(root: &Path, write: bool) -> Result<()> {
 fn with_table(text: &str, table: &str) -> Result<String> {
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     match parts {
-        Some((before, after)) => Ok(format!("{before}{BEGIN}{table}{END}{after}")),
+        Some((before, after)) => Ok(format!("{before}{BEGIN}{INTRODUCTION}{table}{END}{after}")),
         None => bail!("{DOCUMENT} has no markers for the table"),
     }
 }
@@ -53,7 +55,9 @@ mod tests {
     #[test]
     fn the_table_is_replaced() {
         let text = format!("a\n{BEGIN}old\n{END}\nb\n");
-        assert_eq!(with_table(&text, "new\n").unwrap(), format!("a\n{BEGIN}new\n{END}\nb\n"));
+        let replaced = with_table(&text, "new\n").unwrap();
+        assert_eq!(replaced, format!("a\n{BEGIN}{INTRODUCTION}new\n{END}\nb\n"));
+        assert_eq!(with_table(&replaced, "new\n").unwrap(), replaced);
         assert!(with_table("a\n", "new\n").is_err());
     }
 }

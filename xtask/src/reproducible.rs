@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use crate::{
-    command::{command, run as run_command},
+    command::{command, output, run as run_command},
     dist::binaries::{self, Build},
-    sha256,
+    go, sha256,
 };
 
 /// The names of the folders have different lengths, because a path that gets into a binary moves everything behind it.
@@ -45,35 +45,51 @@ pub fn run(root: &Path, arguments: &ReproducibleArgs) -> Result<()> {
         let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
         run_command(command(root, "git", &["clone", "--quiet", "--no-hardlinks", &from, &to]))?;
         let out = clone.join("dist");
-        let build = Build { root: &clone, target_folder: clone.join("target"), target: target.clone() };
+        let build = Build {
+            root: &clone,
+            target_folder: clone.join("target"),
+            target: target.clone(),
+            // With a shared one, Go would copy the packages of the first build.
+            go_cache: Some(clone.join("go-cache")),
+        };
         build.chandler(&out)?;
         build.agent(&out)?;
         outputs.push(out);
     }
-    compare(&outputs[0], &outputs[1])
+    // Both builds read these folders, so that their names would not make a difference.
+    let go_modules = output(go::go(root, "tools/helm", &["env", "GOMODCACHE"]))?;
+    let shared = [binaries::cargo_home()?.to_string_lossy().into_owned(), go_modules.trim().to_owned()];
+    compare(&outputs[0], &outputs[1], &shared)
 }
 
-/// Returns an error that names every file that differs, and prints the digests of those that do not.
-fn compare(first: &Path, second: &Path) -> Result<()> {
-    let mut differences = Vec::new();
-    let mut names: Vec<_> =
+/// Returns an error that names every file that differs or contains one of the names, and prints the digests of the others.
+fn compare(first: &Path, second: &Path, names: &[String]) -> Result<()> {
+    let mut problems = Vec::new();
+    let mut files: Vec<_> =
         fs::read_dir(first)?.map(|entry| Ok(entry?.file_name())).collect::<Result<_>>()?;
-    names.sort();
-    ensure!(!names.is_empty(), "{} is empty", first.display());
-    for name in names {
-        let [first, second] = [first, second].map(|folder| folder.join(&name));
-        let (digest, _) = sha256::file_digest(&first)?;
-        match first_difference(&fs::read(&first)?, &fs::read(&second)?) {
-            None => println!("{digest}  {}", name.display()),
-            Some(at) => {
-                differences.push(format!("{} and {} differ at byte {at}", first.display(), second.display()));
-            }
+    files.sort();
+    ensure!(!files.is_empty(), "{} is empty", first.display());
+    for file in files {
+        let [first, second] = [first, second].map(|folder| folder.join(&file));
+        let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+        let bytes = read(&first)?;
+        let found = names.iter().find(|name| contains(&bytes, name.as_bytes()));
+        if let Some(at) = first_difference(&bytes, &read(&second)?) {
+            problems.push(format!("{} and {} differ at byte {at}", first.display(), second.display()));
+        } else if let Some(name) = found {
+            problems.push(format!("{} contains {name}, a folder of this machine", first.display()));
+        } else {
+            println!("{}  {}", sha256::digest(&bytes), file.display());
         }
     }
-    if differences.is_empty() {
+    if problems.is_empty() {
         return Ok(());
     }
-    bail!("{}\nkeep both with --folder, and compare them with diffoscope or `cmp -l`", differences.join("\n"))
+    bail!("{}\nkeep both with --folder, and compare them with diffoscope or `cmp -l`", problems.join("\n"))
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
 }
 
 fn first_difference(first: &[u8], second: &[u8]) -> Option<usize> {
@@ -98,14 +114,16 @@ mod tests {
         let [first, second] = FOLDERS.map(|name| folder.path().join(name));
         for build in [&first, &second] {
             fs::create_dir(build).unwrap();
-            assert!(compare(&first, &second).is_err(), "nothing was built");
-            fs::write(build.join("same"), "same").unwrap();
+            assert!(compare(&first, &second, &[]).is_err(), "nothing was built");
+            fs::write(build.join("same"), "at /home/user/.cargo/x").unwrap();
         }
-        compare(&first, &second).unwrap();
+        compare(&first, &second, &["/other".to_owned()]).unwrap();
+        let error = compare(&first, &second, &["/home/user/.cargo".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("first/same contains /home/user/.cargo"), "{error}");
         fs::write(first.join("program"), "one").unwrap();
-        assert!(compare(&first, &second).is_err(), "missing in the second build");
+        assert!(compare(&first, &second, &[]).is_err(), "missing in the second build");
         fs::write(second.join("program"), "two").unwrap();
-        let error = compare(&first, &second).unwrap_err().to_string();
+        let error = compare(&first, &second, &[]).unwrap_err().to_string();
         assert!(error.contains("the-second-build/program differ at byte 0"), "{error}");
     }
 }

@@ -78,7 +78,7 @@ fn program(root: &Path, name: &str) -> Result<Bom> {
 
 fn hash(files: &BTreeMap<String, Entry>, path: &str) -> Result<String> {
     match files.get(path) {
-        Some(Entry::File { source, .. }) => Ok(sha256::file_digest(source)?.0),
+        Some(Entry::File { source, .. }) => sha256::file_digest(source),
         _ => bail!("the image has no file {path}"),
     }
 }

@@ -22,9 +22,9 @@ impl<W: Write> HashingWriter<W> {
         Self { inner, hash: Sha256::new(), bytes: 0 }
     }
 
-    /// Returns the digest and the number of all bytes written.
-    pub fn finish(self) -> (String, u64) {
-        (hexadecimal(&self.hash.finalize()), self.bytes)
+    /// Returns the writer, and the digest and the number of all bytes written.
+    pub fn finish(self) -> (W, String, u64) {
+        (self.inner, hexadecimal(&self.hash.finalize()), self.bytes)
     }
 }
 
@@ -46,12 +46,12 @@ pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// Returns the digest and the size of a file.
-pub fn file_digest(path: &Path) -> Result<(String, u64)> {
+/// Returns the digest of a file.
+pub fn file_digest(path: &Path) -> Result<String> {
     let mut file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     let mut hash = HashingWriter::new(io::sink());
     io::copy(&mut file, &mut hash).with_context(|| format!("reading {}", path.display()))?;
-    Ok(hash.finish())
+    Ok(hash.finish().1)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -64,12 +64,17 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
     use super::*;
 
     #[test]
     fn digests_are_hexadecimal() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(digest(b""), empty);
-        assert_eq!(HashingWriter::new(io::sink()).finish(), (empty.to_owned(), 0));
+        let mut writer = HashingWriter::new(Vec::new());
+        writer.write_all(b"abc").unwrap();
+        let (written, digest, bytes) = writer.finish();
+        assert_eq!((digest, bytes), (super::digest(&written), 3));
     }
 }

@@ -54,8 +54,13 @@ fn number(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// Returns the line of a table whose name begins like this.
+    pub fn line<'a>(table: &'a str, name: &str) -> &'a str {
+        table.lines().find(|line| line.starts_with(name)).unwrap()
+    }
 
     #[test]
     fn numbers_have_no_trailing_zeros() {

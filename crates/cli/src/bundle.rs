@@ -1,6 +1,6 @@
 //! `chandler bundle`: bundles of plain manifests, and how the objects of a ClusterResourceSet become one.
 
-pub mod manifests;
+mod manifests;
 mod plan;
 mod resource_set;
 mod take_over;

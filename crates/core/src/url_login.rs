@@ -61,8 +61,29 @@ fn ends_url(c: char) -> bool {
 
 /// Returns where the login of a URL is, with the `@` after it. Of an ssh URL, only the password.
 fn login(url: &str) -> Option<Range<usize>> {
-    let start = url.find(SEPARATOR).map_or(0, |separator| separator + SEPARATOR.len());
+    let start = after_scheme(url);
     let rest = &url[start..];
+    let end = login_end(rest)?;
+    if !url[..start].eq_ignore_ascii_case("ssh://") {
+        return Some(start..start + end + 1);
+    }
+    let password = rest[..end].find(':')?;
+    Some(start + password..start + end)
+}
+
+/// Returns where the host of a URL begins, or the login before it. Parsers of https URLs accept any number of slashes and
+/// backslashes there.
+fn after_scheme(url: &str) -> usize {
+    let colon = [":/", ":\\"].into_iter().filter_map(|separator| url.find(separator)).min();
+    colon.map_or(0, |colon| url.len() - without_slashes(&url[colon + 1..]).len())
+}
+
+fn without_slashes(text: &str) -> &str {
+    text.trim_start_matches(['/', '\\'])
+}
+
+/// Returns where the `@` at the end of the login is.
+fn login_end(rest: &str) -> Option<usize> {
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
     let end = match authority.rfind('@') {
         Some(end) => end,
@@ -70,11 +91,11 @@ fn login(url: &str) -> Option<Range<usize>> {
         None if has_invalid_port(authority) => rest.rfind('@')?,
         None => return None,
     };
-    if !url[..start].eq_ignore_ascii_case("ssh://") {
-        return Some(start..start + end + 1);
-    }
-    let password = rest[..end].find(':')?;
-    Some(start + password..start + end)
+    // Without a host, what follows could be taken for another login.
+    let after = &rest[end + 1..];
+    let host = without_slashes(after);
+    let further = (host.len() < after.len()).then(|| login_end(host)).flatten();
+    Some(further.map_or(end, |further| rest.len() - host.len() + further))
 }
 
 fn has_invalid_port(authority: &str) -> bool {
@@ -98,6 +119,9 @@ mod tests {
             ("oci://user:canary@[::1]:5000/a", "oci://[::1]:5000/a"),
             ("https://:canary@charts.example?a#b", "https://charts.example?a#b"),
             ("https:user:canary@charts.example/x", "charts.example/x"),
+            ("https:/user:canary@charts.example/x", "https:/charts.example/x"),
+            ("https:///user:canary@charts.example", "https:///charts.example"),
+            ("https:\\\\user:canary@charts.example", "https:\\\\charts.example"),
             ("user:canary@charts.example/x", "charts.example/x"),
             ("ssh://git:canary@git.example/a", "ssh://git@git.example/a"),
         ];
@@ -127,6 +151,7 @@ mod tests {
                 "cannot get https://user:canary@a.example/x: \"oci://canary@b.example\" failed",
                 "cannot get https://a.example/x: \"oci://b.example\" failed",
             ),
+            ("cannot get https:///u:canary@a.example", "cannot get https:///a.example"),
             ("(http://u:canary@a) and (http://u:canary@b)", "(http://a) and (http://b)"),
             ("é://canary@a", "é://a"),
             ("https://a.example/b@c, mail@example.org", "https://a.example/b@c, mail@example.org"),

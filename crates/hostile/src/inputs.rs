@@ -5,31 +5,13 @@ mod driver;
 mod kinds;
 mod repositories;
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::LazyLock};
 
 use crate::{Input, Needs};
 
 /// All hostile inputs.
-pub const INPUTS: &[Input] = &concatenated();
-
-const PARTS: [&[Input]; 4] = [repositories::INPUTS, archives::INPUTS, driver::INPUTS, kinds::INPUTS];
-const COUNT: usize =
-    repositories::INPUTS.len() + archives::INPUTS.len() + driver::INPUTS.len() + kinds::INPUTS.len();
-
-const fn concatenated() -> [Input; COUNT] {
-    let mut all = [repositories::INPUTS[0]; COUNT];
-    let (mut part, mut count) = (0, 0);
-    while part < PARTS.len() {
-        let mut at = 0;
-        while at < PARTS[part].len() {
-            all[count] = PARTS[part][at];
-            at += 1;
-            count += 1;
-        }
-        part += 1;
-    }
-    all
-}
+pub static INPUTS: LazyLock<Vec<Input>> =
+    LazyLock::new(|| [repositories::INPUTS, archives::INPUTS, driver::INPUTS, kinds::INPUTS].concat());
 
 /// Returns a row of the table.
 const fn input(
@@ -57,7 +39,7 @@ fn alias_bomb() -> String {
     text
 }
 
-/// Returns a text that is nested deeply.
-fn nested(open: &str, close: &str, depth: usize) -> String {
-    [open.repeat(depth), close.repeat(depth)].concat()
+/// Returns lists in lists.
+fn nested_lists(depth: usize) -> String {
+    ["[".repeat(depth), "]".repeat(depth)].concat()
 }

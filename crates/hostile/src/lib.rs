@@ -3,11 +3,11 @@
 //! Each input is given to the code that the manager runs, in a process of its own: an input that is not refused as it should
 //! cannot disturb the measurement of another.
 
-mod https_server;
 mod inputs;
 mod lab;
 mod measurement;
 mod report;
+mod repository;
 mod tar_archive;
 
 pub use self::{
@@ -20,7 +20,7 @@ pub use self::{
 /// What an input needs, besides this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing, and it is refused within a second.
+    /// Nothing, and it is refused within a few seconds, also without optimization.
     Nothing,
     /// Some seconds, or some hundred megabytes.
     Time,

@@ -9,6 +9,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chandler_core::login_hosts::LoginHosts;
+use percent_encoding::percent_decode_str;
 use reqwest::{Url, header::HeaderValue};
 use serde::Deserialize;
 
@@ -254,8 +255,9 @@ impl fmt::Debug for UrlLogin {
 impl UrlLogin {
     pub fn of(url: &Url) -> Option<Self> {
         let has_login = !url.username().is_empty() || url.password().is_some();
-        let password = url.password().unwrap_or_default().to_owned();
-        has_login.then(|| Self { user: url.username().to_owned(), password })
+        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let (user, password) = (decoded(url.username()), decoded(url.password().unwrap_or_default()));
+        has_login.then_some(Self { user, password })
     }
 
     /// Returns the access with this login, unless it already has one.
@@ -500,6 +502,22 @@ mod tests {
         let certificate = Credentials { hosts: Some(LoginHosts::parse("a/b", "")), ..Credentials::default() };
         let certificate = Access { credentials: Some(certificate), ..Access::default() };
         assert!(certificate.check_host(&"https://charts.example".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn the_login_of_a_url_is_decoded_and_replaces_no_other() {
+        let url = "https://us%40er:c%3Aan%2Fary@charts.example".parse().unwrap();
+        let login = UrlLogin::of(&url).unwrap();
+        assert!(
+            authorization(&login.add_to(&Access::default()), "https://charts.example")
+                == Some(basic("us@er", "c:an/ary"))
+        );
+        let secret = access(&[("username", "user"), ("password", "word")]);
+        assert!(
+            authorization(&login.add_to(&secret), "https://charts.example") == Some(basic("user", "word"))
+        );
+        assert!(UrlLogin::of(&"https://charts.example".parse().unwrap()).is_none());
+        assert_eq!(format!("{login:?}"), "UrlLogin");
     }
 
     #[test]

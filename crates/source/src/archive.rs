@@ -24,8 +24,10 @@ pub(crate) use self::{
 /// Unpacked size of all files, including those of subcharts. Helm has the same limit for one archive.
 const MAX_UNPACKED: u64 = 100 << 20;
 const MAX_FILES: u64 = 20_000;
-/// Nesting depth of subcharts.
-const MAX_DEPTH: u32 = 8;
+/// Nesting depth of subcharts, packaged or as folders. For each level, Helm keeps another list of all files below it.
+const MAX_DEPTH: usize = 8;
+/// The folder of subcharts.
+const CHARTS: &str = "charts";
 /// Compression ratio. Text has a ratio of about 10, repeated bytes of about 1000.
 const MAX_RATIO: u64 = 200;
 /// The ratio is only checked above this unpacked size.
@@ -107,15 +109,16 @@ impl Totals {
     }
 }
 
-fn walk(packed: Box<dyn Read + '_>, totals: &mut Totals, depth: u32) -> Result<(), ArchiveError> {
-    if depth > MAX_DEPTH {
-        return Err(ArchiveError::TooDeep);
-    }
+fn walk(packed: Box<dyn Read + '_>, totals: &mut Totals, depth: usize) -> Result<(), ArchiveError> {
     let mut archive = unpacked(packed);
     while let Some(entry) = archive.next_entry(totals)? {
+        let depth = depth + entry.name.split('/').filter(|part| *part == CHARTS).count();
+        if depth > MAX_DEPTH {
+            return Err(ArchiveError::TooDeep);
+        }
         match entry.kind {
             EntryKind::File if is_packaged_subchart(&entry.name) => {
-                walk(Box::new(&mut archive), totals, depth + 1)?;
+                walk(Box::new(&mut archive), totals, depth)?;
             }
             EntryKind::File | EntryKind::Directory => {}
             EntryKind::SymbolicLink | EntryKind::HardLink => return Err(ArchiveError::Link),
@@ -150,7 +153,7 @@ fn validated_name(name: &[u8]) -> Result<String, ArchiveError> {
 /// Returns whether Helm loads the file as a subchart: packaged charts in a directory `charts`.
 fn is_packaged_subchart(name: &str) -> bool {
     let path = Path::new(name);
-    let in_charts = path.parent().is_some_and(|directory| directory.ends_with("charts"));
+    let in_charts = path.parent().is_some_and(|directory| directory.ends_with(CHARTS));
     in_charts && path.extension().is_some_and(|extension| extension == "tgz")
 }
 

@@ -72,7 +72,7 @@ impl Deadline {
     pub async fn run<T>(self, url: &Url, work: impl Future<Output = T>) -> Result<T, SourceError> {
         let limit = self.limit;
         let ended = tokio::time::timeout_at(self.at, work).await;
-        ended.map_err(|_| SourceError::Timeout { url: url.to_string(), limit })
+        ended.map_err(|_| SourceError::Timeout { url: shown(url), limit })
     }
 }
 
@@ -111,7 +111,7 @@ impl HttpClient {
                 None => return Ok(response),
             }
         }
-        Err(SourceError::TooManyRedirects { url: request.url.to_string(), limit: MAX_REDIRECTS })
+        Err(SourceError::TooManyRedirects { url: shown(&request.url), limit: MAX_REDIRECTS })
     }
 
     /// Posts a form. Redirects are not followed, because the form may contain credentials for this URL.
@@ -190,7 +190,7 @@ impl HttpClient {
         } else {
             self.policy.check_host(host, certificate)
         };
-        checked.map_err(|refused| SourceError::AddressRefused { url: url.to_string(), refused })
+        checked.map_err(|refused| SourceError::AddressRefused { url: shown(url), refused })
     }
 }
 
@@ -213,7 +213,7 @@ impl HttpResponse {
         if status.is_success() {
             return Ok(self);
         }
-        Err(SourceError::Status { url: self.url.to_string(), status: status.as_u16(), hint: hint(status) })
+        Err(SourceError::Status { url: shown(&self.url), status: status.as_u16(), hint: hint(status) })
     }
 
     /// Calls `consume` with each chunk of the body. Fails if the body is larger than `limit` bytes.
@@ -244,7 +244,7 @@ impl HttpResponse {
     }
 
     fn too_large(&self, limit: u64) -> SourceError {
-        SourceError::TooLarge { url: self.url.to_string(), limit }
+        SourceError::TooLarge { url: shown(&self.url), limit }
     }
 
     /// Returns the whole body. Fails if it is larger than `limit` bytes.
@@ -268,9 +268,17 @@ fn redirect(response: &HttpResponse) -> Result<Option<Url>, SourceError> {
 
 fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
     if let Some(refused) = cause::<RefusedAddress>(error) {
-        return SourceError::AddressRefused { url: url.to_string(), refused: refused.clone() };
+        return SourceError::AddressRefused { url: shown(url), refused: refused.clone() };
     }
-    SourceError::RequestFailed { url: url.to_string(), reason: root_cause(error) }
+    SourceError::RequestFailed { url: shown(url), reason: root_cause(error) }
+}
+
+/// Returns the URL for messages, without its query: registries redirect to URLs whose query is signed, and everybody who has
+/// such a URL may download from it.
+pub(crate) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    redacted(&url)
 }
 
 /// Returns the URL without user name and password.

@@ -6,14 +6,10 @@ use std::{
     time::Instant,
 };
 
-use chandler_core::quota::{Exceeded, Held, Quotas, make_room};
+use chandler_core::quota::{Held, Quotas, make_room};
 use reqwest::Url;
 
-use crate::{SourceError, access_digest::AccessDigest, repositories::RepositoryIndex};
-
-const RESOURCE: &str = "indexes of repositories in memory";
-const QUOTA_FLAG: &str = "--index-quota-per-namespace";
-const LIMIT_FLAG: &str = "--index-limit";
+use crate::{SourceError, access_digest::AccessDigest, quotas::INDEXES, repositories::RepositoryIndex};
 
 /// The base URL of a repository, and the access.
 pub(crate) type IndexKey = (Url, AccessDigest);
@@ -74,7 +70,7 @@ impl IndexBudget {
             Err(exceeded) => {
                 kept.refusals += 1;
                 kept.indexes.extend(replaced.map(|replaced| (key.clone(), replaced)));
-                return Err(self.refused(exceeded, namespace, added));
+                return Err(INDEXES.refused(exceeded, self.quotas, namespace, added));
             }
         };
         kept.indexes.retain(|key, _| !removed.contains(key));
@@ -98,25 +94,6 @@ impl IndexBudget {
         }
         let used = used.into_iter().map(|(namespace, bytes)| (namespace.to_owned(), bytes)).collect();
         (used, kept.refusals)
-    }
-
-    fn refused(&self, exceeded: Exceeded, namespace: &str, added: u64) -> SourceError {
-        match exceeded {
-            Exceeded::Namespace { used } => SourceError::QuotaExceeded {
-                namespace: namespace.to_owned(),
-                resource: RESOURCE,
-                used,
-                added,
-                quota: self.quotas.per_namespace,
-                flag: QUOTA_FLAG,
-            },
-            Exceeded::Total => SourceError::SharedQuotaExceeded {
-                namespace: namespace.to_owned(),
-                resource: RESOURCE,
-                limit: self.quotas.total,
-                flag: LIMIT_FLAG,
-            },
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -165,6 +142,6 @@ mod tests {
         assert!(budget.usage().0.is_empty(), "what is no longer kept does not count");
         let small = IndexBudget::new(Quotas { total: size, per_namespace: size - 1 });
         let refused = small.insert(&key(urls[0]), "team", &index(&store)).unwrap_err().to_string();
-        assert!(refused.contains("namespace team") && refused.contains(QUOTA_FLAG), "{refused}");
+        assert!(refused.contains("namespace team") && refused.contains("--index-quota"), "{refused}");
     }
 }

@@ -1,6 +1,10 @@
 //! What namespaces use of shared resources, and for which source.
 
-use crate::{Access, ResolvedPackage, access_digest::AccessDigest, packages::Location, store::Claim};
+use chandler_core::quota::{Exceeded, Quotas};
+
+use crate::{
+    Access, ResolvedPackage, SourceError, access_digest::AccessDigest, packages::Location, store::Claim,
+};
 
 /// How much of the shared resources a namespace may use, in bytes. The limit of the store of all namespaces together is that of
 /// [`crate::Retention`].
@@ -18,6 +22,48 @@ impl Default for SourceQuotas {
     /// For processes of one user: namespaces are not limited.
     fn default() -> Self {
         Self { store_per_namespace: u64::MAX, index_per_namespace: u64::MAX, index_total: 256 << 20 }
+    }
+}
+
+/// A shared resource in messages, and the flags of its limits.
+#[derive(Debug)]
+pub(crate) struct SharedResource {
+    name: &'static str,
+    quota_flag: &'static str,
+    limit_flag: &'static str,
+}
+
+pub(crate) const STORE: SharedResource = SharedResource {
+    name: "the package store",
+    quota_flag: "--store-quota-per-namespace",
+    limit_flag: "--store-limit",
+};
+pub(crate) const INDEXES: SharedResource = SharedResource {
+    name: "indexes of repositories in memory",
+    quota_flag: "--index-quota-per-namespace",
+    limit_flag: "--index-limit",
+};
+
+impl SharedResource {
+    /// Returns the error of a namespace that needs `added` bytes more than it may use.
+    pub fn refused(&self, exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> SourceError {
+        let namespace = namespace.to_owned();
+        match exceeded {
+            Exceeded::Namespace { used } => SourceError::QuotaExceeded {
+                namespace,
+                resource: self.name,
+                used,
+                added,
+                quota: quotas.per_namespace,
+                flag: self.quota_flag,
+            },
+            Exceeded::Total => SourceError::SharedQuotaExceeded {
+                namespace,
+                resource: self.name,
+                limit: quotas.total,
+                flag: self.limit_flag,
+            },
+        }
     }
 }
 

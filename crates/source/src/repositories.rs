@@ -23,7 +23,7 @@ use crate::{
     Access, ResolvedPackage, SourceError, Store,
     access::UrlLogin,
     access_digest::AccessDigest,
-    http::{HttpClient, HttpRequest, HttpResponse},
+    http::{HttpClient, HttpRequest, HttpResponse, shown},
     index::{ArchiveEntry, Index, IndexError},
     index_budget::{IndexBudget, IndexKey},
     index_changes::IndexChanges,
@@ -199,7 +199,7 @@ impl Repositories {
             self.request(base_url, archive.clone(), access, HeaderMap::new()).await?.error_for_status()?;
         let mut writer = self.store.create(claim)?;
         response.for_each_chunk(self.http.limits.package_bytes, |chunk| writer.write(chunk)).await?;
-        writer.commit(archive.as_str(), expected, &PackageFormat::default()).await
+        writer.commit(&shown(archive), expected, &PackageFormat::default()).await
     }
 
     /// Returns the current index. Reads it from `response` if that is given, and otherwise requests it. Returns `last` if it has

@@ -3,7 +3,6 @@
 use std::{
     fs::File,
     io::{BufReader, Read},
-    path::{Component, Path},
 };
 
 use chandler_core::{
@@ -19,6 +18,8 @@ use crate::{
 
 const SCHEMA: &str = "values.schema.json";
 const DEFAULTS: &str = "values.yaml";
+/// Helm ignores it at the beginning of a file.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Real files have at most a few hundred kilobytes.
 const MAX_FILE_BYTES: u64 = 2 << 20;
 
@@ -73,13 +74,13 @@ fn values(archive: impl Read, packed: u64) -> Result<PackageValues, ValuesError>
         if entry.kind != EntryKind::File {
             continue;
         }
-        match top_level(Path::new(&entry.name)) {
-            Some(SCHEMA) => {
+        match entry.path_in_chart().as_str() {
+            SCHEMA => {
                 let text = read_file(&mut archive, SCHEMA)?;
                 let schema = serde_json::from_slice(&text).map_err(ValuesError::Schema)?;
                 values.schema = Some(schema);
             }
-            Some(DEFAULTS) => {
+            DEFAULTS => {
                 let text = read_file(&mut archive, DEFAULTS)?;
                 let text = String::from_utf8(text).map_err(|_| ValuesError::NotUtf8)?;
                 values.defaults = from_package_yaml(DEFAULTS, &text).map_err(ValuesError::Defaults)?;
@@ -90,18 +91,14 @@ fn values(archive: impl Read, packed: u64) -> Result<PackageValues, ValuesError>
     Ok(values)
 }
 
-/// Returns the name of a file in the top directory of the chart, and `None` for files of subcharts and other directories.
-fn top_level(path: &Path) -> Option<&str> {
-    let mut parts = path.components().filter(|part| *part != Component::CurDir);
-    let (_chart, file) = (parts.next()?, parts.next()?);
-    if parts.next().is_some() { None } else { file.as_os_str().to_str() }
-}
-
 fn read_file(file: &mut impl Read, name: &'static str) -> Result<Vec<u8>, ValuesError> {
     let mut content = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {
         return Err(ValuesError::TooLarge { file: name });
+    }
+    if content.starts_with(BYTE_ORDER_MARK) {
+        content.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(content)
 }
@@ -140,6 +137,16 @@ mod tests {
         assert_eq!(found.schema, Some(json!({"title": "own"})));
         assert_eq!(Value::Object(found.defaults), json!({"replicas": 2}));
         assert_eq!(values_of(&[chart]).await.unwrap(), PackageValues::default());
+        let found = values_of(&[
+            ("web/files\\values.schema.json", b"\xef\xbb\xbf{\"title\": \"own\"}"),
+            ("./values.yaml", b"\xef\xbb\xbfreplicas: 2\n"),
+            ("./web/values.yaml", b"replicas: 3\n"),
+            ("./values.yaml\\a", b"replicas: 4\n"),
+        ])
+        .await
+        .unwrap();
+        assert_eq!(found.schema, Some(json!({"title": "own"})));
+        assert_eq!(Value::Object(found.defaults), json!({"replicas": 2}), "the folder of the chart is `.`");
     }
 
     #[tokio::test]

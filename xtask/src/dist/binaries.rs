@@ -49,18 +49,22 @@ pub struct Build<'a> {
     pub target_folder: PathBuf,
     /// The target triple.
     pub target: String,
+    /// Go's build cache. `None` means that of this user.
+    pub go_cache: Option<PathBuf>,
 }
 
 impl<'a> Build<'a> {
     fn of_release(root: &'a Path) -> Self {
-        Self { root, target_folder: build::target(root), target: target() }
+        Self { root, target_folder: build::target(root), target: target(), go_cache: None }
     }
 
     /// Builds `chandler` and its driver into `out`.
     pub fn chandler(&self, out: &Path) -> Result<()> {
         let chandler = self.cargo("chandler-cli", "release", "chandler", out)?;
         let driver = out.join("chandler-helm");
-        go::driver(self.root, &driver)?;
+        let mut go = go::build_driver(self.root, &driver);
+        go.envs(self.go_cache.iter().map(|folder| ("GOCACHE", folder)));
+        run_command(go)?;
         self.check_static(&chandler)?;
         self.check_static(&driver)
     }
@@ -96,10 +100,7 @@ impl<'a> Build<'a> {
     /// Returns flags that replace the folders of this machine in the names of source files, which panics print. Cargo leaves
     /// these flags out of the names of its own folders.
     fn flags(&self) -> Result<String> {
-        let cargo_home = match env::var_os("CARGO_HOME") {
-            Some(folder) => PathBuf::from(folder),
-            None => env::home_dir().context("this user has no home folder")?.join(".cargo"),
-        };
+        let cargo_home = cargo_home()?;
         Ok(remap_flags(&[
             (self.root, "/chandler"),
             (&self.target_folder, "/chandler/target"),
@@ -131,6 +132,14 @@ impl<'a> Build<'a> {
 
     fn is_static(&self) -> bool {
         self.target.ends_with("-musl")
+    }
+}
+
+/// Returns the folder with the sources of crates.
+pub fn cargo_home() -> Result<PathBuf> {
+    match env::var_os("CARGO_HOME") {
+        Some(folder) => Ok(folder.into()),
+        None => Ok(env::home_dir().context("this user has no home folder")?.join(".cargo")),
     }
 }
 

@@ -12,7 +12,7 @@ use flate2::{Compression, GzBuilder};
 use tar::{EntryType, Header};
 
 use super::contents::Entry;
-use crate::sha256::{HashingWriter, file_digest};
+use crate::sha256::HashingWriter;
 
 /// A layer that has been written.
 pub struct Layer {
@@ -26,33 +26,30 @@ pub struct Layer {
 
 /// Writes a layer to `path`.
 pub fn write(entries: &BTreeMap<String, Entry>, compress: bool, path: &Path) -> Result<Layer> {
-    let plain = path.with_extension("plain");
-    let (diff_id, plain_size) = archive(entries, &plain)?;
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let file = HashingWriter::new(BufWriter::with_capacity(1 << 20, file));
+    let failed = || format!("writing {}", path.display());
     if !compress {
-        std::fs::rename(&plain, path).with_context(|| format!("renaming {}", plain.display()))?;
+        let (mut file, diff_id, size) = archive(entries, file)?.finish();
+        file.flush().with_context(failed)?;
         let media_type = "application/vnd.oci.image.layer.v1.tar";
-        return Ok(Layer { media_type, digest: diff_id.clone(), size: plain_size, diff_id });
+        return Ok(Layer { media_type, digest: diff_id.clone(), size, diff_id });
     }
-    let mut from = open(&plain)?;
     // The header has neither a name nor a time, and no operating system.
-    let mut gzip =
-        GzBuilder::new().mtime(0).operating_system(255).write(create(path)?, Compression::default());
-    io::copy(&mut from, &mut gzip).with_context(|| format!("compressing {}", plain.display()))?;
-    gzip.finish()?.flush().with_context(|| format!("writing {}", path.display()))?;
-    std::fs::remove_file(&plain).with_context(|| format!("removing {}", plain.display()))?;
-    let (digest, size) = file_digest(path)?;
+    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(file, Compression::default());
+    let (gzip, diff_id, _) = archive(entries, HashingWriter::new(gzip))?.finish();
+    let (mut file, digest, size) = gzip.finish().with_context(failed)?.finish();
+    file.flush().with_context(failed)?;
     Ok(Layer { media_type: "application/vnd.oci.image.layer.v1.tar+gzip", digest, size, diff_id })
 }
 
-/// Writes the archive, and returns its digest and size.
-fn archive(entries: &BTreeMap<String, Entry>, path: &Path) -> Result<(String, u64)> {
-    let mut builder = tar::Builder::new(HashingWriter::new(create(path)?));
+/// Writes the archive, and returns the writer.
+fn archive<W: Write>(entries: &BTreeMap<String, Entry>, writer: W) -> Result<W> {
+    let mut builder = tar::Builder::new(writer);
     for (name, entry) in entries {
         append(&mut builder, name, entry).with_context(|| format!("adding /{name}"))?;
     }
-    let mut writer = builder.into_inner()?;
-    writer.flush().with_context(|| format!("writing {}", path.display()))?;
-    Ok(writer.finish())
+    Ok(builder.into_inner()?)
 }
 
 fn append(builder: &mut tar::Builder<impl Write>, name: &str, entry: &Entry) -> Result<()> {
@@ -86,9 +83,4 @@ fn set_owner(header: &mut Header, owner: u32) {
 fn open(path: &Path) -> Result<BufReader<File>> {
     let file = File::open(path).with_context(|| format!("opening {}", path.display()))?;
     Ok(BufReader::with_capacity(1 << 20, file))
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>> {
-    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-    Ok(BufWriter::with_capacity(1 << 20, file))
 }

@@ -21,11 +21,15 @@ const ENDORSEMENT: &str =
 const GNU_NOTICE: &str = "or at your option any later version";
 
 /// Includes licenses that are not allowed, so that a file with two licenses cannot hide one.
-const LICENSES: [License; 20] = [
+const LICENSES: [License; 22] = [
     license("AGPL-3.0-only", &["gnu affero general public license version 3 19 november 2007"]),
     license("Apache-2.0", &["apache license version 2 0"]),
     license("BSD-2-Clause", &[BSD]),
     license("BSD-3-Clause", &[BSD, ENDORSEMENT]),
+    license(
+        "BSD-4-Clause",
+        &[BSD, "all advertising materials mentioning features or use of this software must display"],
+    ),
     license("BSL-1.0", &["boost software license version 1 0"]),
     license("BUSL-1.1", &["business source license 1 1"]),
     license("CC-BY-SA-4.0", &["creative commons attribution sharealike 4 0 international"]),
@@ -42,6 +46,7 @@ const LICENSES: [License; 20] = [
             "permission to use copy modify and or distribute this software for any purpose with or without fee is hereby granted",
         ],
     ),
+    license("JSON", &["the software shall be used for good not evil"]),
     license("LGPL-2.1-only", &["gnu lesser general public license version 2 1 february 1999"]),
     license("LGPL-3.0-only", &["gnu lesser general public license version 3 29 june 2007"]),
     license(
@@ -87,6 +92,8 @@ mod tests {
                          provided that the following conditions\nare met:\n * Redistributions of source code";
     const THIRD_CLAUSE: &str = "\n * Neither the name of Google Inc. nor the names of its\ncontributors may be used to endorse \
                                 or promote products derived from\nthis software without specific prior written permission.";
+    const ADVERTISING: &str = "\n3. All advertising materials mentioning features or use of this software\nmust display the \
+                               following acknowledgement:";
     const MPL: &str = "Mozilla Public License Version 2.0\n1.12. \"Secondary License\" means either the GNU General Public \
                        License, Version 2.0, the GNU Lesser General Public License, Version 2.1, the GNU Affero General Public \
                        License, Version 3.0, or any later versions of those licenses.";
@@ -100,6 +107,11 @@ mod tests {
             (BSD_2.to_owned(), vec!["BSD-2-Clause"]),
             (format!("{BSD_2}{THIRD_CLAUSE}"), vec!["BSD-3-Clause"]),
             (format!("{MIT}\n{BSD_2}{THIRD_CLAUSE}"), vec!["BSD-3-Clause", "MIT"]),
+            (
+                format!("{BSD_2}{ADVERTISING}{THIRD_CLAUSE}"),
+                vec!["BSD-3-Clause", "BSD-4-Clause"],
+            ),
+            (format!("{MIT}\nThe Software shall be used for Good, not Evil."), vec!["JSON", "MIT"]),
             (MPL.to_owned(), vec!["MPL-2.0"]),
             (
                 format!("{MIT}\nGNU GENERAL PUBLIC LICENSE\n Version 2, June 1991"),

@@ -70,13 +70,11 @@ fn fields(line: &str) -> Option<(usize, &str, &str, &str)> {
 
 fn checksums(lock: &str) -> Checksums<'_> {
     let packages = lock.split("[[package]]").skip(1);
-    let field = |package: &'_ str, name: &str| -> Option<(usize, usize)> {
-        let start = package.find(&format!("\n{name} = \""))? + name.len() + 5;
-        Some((start, start + package[start..].find('"')?))
-    };
     let known = packages.filter_map(|package| {
-        let get = |name| field(package, name).map(|(start, end)| &package[start..end]);
-        Some(((get("name")?, get("version")?), get("checksum")?))
+        let field = |name: &str| {
+            package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
+        };
+        Some(((field("name")?, field("version")?), field("checksum")?))
     });
     known.collect()
 }

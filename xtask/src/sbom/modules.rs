@@ -1,15 +1,15 @@
 //! The Go modules of the Helm driver, with the standard library.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::{
     VERSION,
     cyclonedx::{Bom, Component},
 };
 use crate::{
-    go::modules::{self, Module, STANDARD_LIBRARY},
+    go::modules::{self, STANDARD_LIBRARY},
     licenses,
 };
 
@@ -17,28 +17,22 @@ use crate::{
 pub fn bom(root: &Path, program: &str) -> Result<Bom> {
     let modules = modules::of_driver(root)?;
     let licenses = licenses::of_modules(&modules)?;
-    let standard_library = library("stdlib", &modules::go_version(root)?).with_license("BSD-3-Clause");
     let mut bom = Bom::new(Component::new("application", program, VERSION).with_license("Apache-2.0"));
+    let standard_library = library("stdlib", &modules::go_version(root)?).with_license("BSD-3-Clause");
+    let mut references = BTreeMap::from([(STANDARD_LIBRARY, bom.add(standard_library))]);
     for (path, module) in &modules {
         let reference = match licenses.get(path.as_str()) {
             Some(license) => bom.add(library(path, &module.version).with_license(license)),
             None => bom.subject(),
         };
+        references.insert(path, reference);
+    }
+    for (path, module) in &modules {
         for imported in &module.imports {
-            let component = match imported.as_str() {
-                STANDARD_LIBRARY => standard_library.clone(),
-                imported => library(imported, version(modules.get(imported), imported)?)
-                    .with_license(licenses.get(imported).context("every module has a license")?),
-            };
-            let imported = bom.add(component);
-            bom.depend(&reference, &imported);
+            bom.depend(&references[path.as_str()], &references[imported.as_str()]);
         }
     }
     Ok(bom)
-}
-
-fn version<'a>(module: Option<&'a Module>, path: &str) -> Result<&'a str> {
-    Ok(&module.with_context(|| format!("`go list` does not list {path}"))?.version)
 }
 
 fn library(path: &str, version: &str) -> Component {

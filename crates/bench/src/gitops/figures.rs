@@ -130,6 +130,7 @@ pub fn table(figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goals::tests::line;
 
     fn change(name: &str, wall_s: f64, delay_s: f64) -> Change {
         Change { delay_s, phase: Phase { name: name.to_owned(), wall_s, ..Phase::default() } }
@@ -150,10 +151,6 @@ mod tests {
         figures.set_memory(40.0, 90.5);
         figures.set_lists_of_refs(6);
         figures
-    }
-
-    fn line<'a>(table: &'a str, name: &str) -> &'a str {
-        table.lines().find(|line| line.starts_with(name)).unwrap()
     }
 
     #[test]

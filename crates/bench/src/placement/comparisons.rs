@@ -94,11 +94,8 @@ pub fn drift_rows(figures: &Figures) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goals::tests::line;
     use crate::placement::figures::table;
-
-    fn line<'a>(table: &'a str, name: &str) -> &'a str {
-        table.lines().find(|line| line.starts_with(name)).unwrap()
-    }
 
     fn costs(idle_cpu_s: f64, memory_after_restart_mib: f64) -> Costs {
         Costs { memory_after_restart_mib, idle_cpu_s, ..Costs::default() }

@@ -157,10 +157,7 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line<'a>(table: &'a str, name: &str) -> &'a str {
-        table.lines().find(|line| line.starts_with(name)).unwrap()
-    }
+    use crate::goals::tests::line;
 
     #[test]
     fn the_table_compares_each_value_with_its_goal() {

@@ -7,14 +7,16 @@ use std::{
 
 use crate::documents::{document, root};
 
-/// Returns the names of tests in a document: `crate::file::name`, in backticks.
+/// Returns the names of tests in a document, in backticks: `crate::file::name`, or the name alone, which is a sentence. Names of
+/// metrics begin with that of the product.
 fn named_tests(document: &str) -> BTreeSet<String> {
     let quoted = document.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
         let part = |part: &str| {
             !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         };
-        text.contains("::") && text.split("::").all(part)
+        let is_sentence = text.matches('_').count() >= 3 && !text.starts_with("chandler_");
+        (text.contains("::") || is_sentence) && text.split("::").all(part)
     };
     quoted.filter(is_path).map(str::to_owned).collect()
 }
@@ -47,12 +49,12 @@ fn tests(source: &str) -> impl Iterator<Item = &str> {
     names.collect::<Vec<_>>().into_iter()
 }
 
-/// Returns the paths of all tests of the workspace's crates.
+/// Returns the paths of all tests of the workspace's crates and of `xtask`.
 pub fn all_tests() -> BTreeSet<String> {
-    let crates = root().join("crates");
+    let (root, crates) = (root(), root().join("crates"));
     let mut known = BTreeSet::new();
-    for path in sources(&crates) {
-        let module = module_path(path.strip_prefix(&crates).unwrap());
+    for path in sources(&crates).into_iter().chain(sources(&root.join("xtask"))) {
+        let module = module_path(path.strip_prefix(&crates).or(path.strip_prefix(&root)).unwrap());
         let source = std::fs::read_to_string(&path).unwrap();
         known.extend(tests(&source).map(|name| format!("{module}::{name}")));
     }

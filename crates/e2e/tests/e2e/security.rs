@@ -10,6 +10,6 @@ mod logins;
 mod manager_account;
 mod refused_addresses;
 mod shared_sources;
-mod tenants;
+pub mod tenants;
 mod tool_processes;
 mod values_secrets;

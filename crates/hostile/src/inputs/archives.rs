@@ -22,6 +22,13 @@ pub(super) const INPUTS: &[Input] = &[
         "nests charts",
         nested_charts,
     ),
+    input(
+        "archive",
+        "folders of charts",
+        "a chart in a folder of a chart, 1,000 times",
+        "nests charts",
+        folders_of_charts,
+    ),
     needing(Needs::Time, input("archive", "files", "a million empty files", "more than 20000 files", files)),
     needing(
         Needs::Time,
@@ -100,6 +107,12 @@ fn nested_charts(lab: &Lab) -> Attempt {
         archive = pack(&[file("web/charts/web.tgz", &archive)])?;
     }
     lab.store(&archive)
+}
+
+/// For each level, Helm keeps a list of all files below it.
+fn folders_of_charts(lab: &Lab) -> Attempt {
+    let name = format!("web/{}values.yaml", "charts/a/".repeat(1000));
+    with(lab, &[entry(b'L', "", name.as_bytes()), file("web/x", b"x")])
 }
 
 fn files(lab: &Lab) -> Attempt {
@@ -184,11 +197,11 @@ fn large_values(lab: &Lab) -> Attempt {
 }
 
 fn nested_values(lab: &Lab) -> Attempt {
-    let values = format!("a: {}", super::nested("[", "]", 100_000));
+    let values = format!("a: {}", super::nested_lists(100_000));
     lab.read_values(&pack(&[chart_yaml(), file("web/values.yaml", values.as_bytes())])?)
 }
 
 fn nested_schema(lab: &Lab) -> Attempt {
-    let schema = super::nested("[", "]", 100_000);
+    let schema = super::nested_lists(100_000);
     lab.read_values(&pack(&[chart_yaml(), file("web/values.schema.json", schema.as_bytes())])?)
 }

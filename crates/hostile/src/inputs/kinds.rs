@@ -17,7 +17,7 @@ use chandler_source::{ExpectedIdentity, SignaturePolicy, Signers, SignersSpec};
 use chandler_workload::target_from_kubeconfig;
 use serde_json::{Value, json};
 
-use super::{alias_bomb, input, nested};
+use super::{alias_bomb, input, nested_lists};
 use crate::{Attempt, Input, Lab, refusal};
 
 /// The steps that the checks of one object may take.
@@ -43,7 +43,7 @@ pub(super) const INPUTS: &[Input] = &[
     ),
     input("schema", "nested", "nested 200 times", "nested too deeply", schema_nested),
     input("schema", "pattern", "a pattern that compiles to gigabytes", "is invalid", schema_pattern),
-    input("expression", "nested", "500 nested parentheses", "", expression_nested),
+    input("expression", "nested", "500 nested parentheses", "nested too deeply", expression_nested),
     input("expression", "loops", "four loops over a list of 1,000 items", "too many steps", expression_loops),
     input("range", "long", "a range of 1 MiB", "is not a version range", range_long),
     input(
@@ -77,8 +77,20 @@ pub(super) const INPUTS: &[Input] = &[
     input("kubeconfig", "nested", "100,000 nested lists", "not valid YAML", kubeconfig_nested),
     input("hook", "nested", "a request with 100,000 nested lists", "invalid type", hook_nested),
     input("hook", "no cluster", "a request without a Cluster", "missing field", hook_without_cluster),
-    input("graph", "chain", "a chain of 300 extensions whose last one does not exist", "", graph_chain),
-    input("graph", "cycle", "100 extensions in a cycle that excludes itself", "", graph_cycle),
+    input(
+        "graph",
+        "chain",
+        "a chain of 300 extensions whose last one does not exist",
+        "e0 is requested",
+        graph_chain,
+    ),
+    input(
+        "graph",
+        "cycle",
+        "100 extensions in a cycle, of which the last one needs a newer version of the first one",
+        "e0 is requested",
+        graph_cycle,
+    ),
 ];
 
 fn values_aliases(lab: &Lab) -> Attempt {
@@ -88,7 +100,7 @@ fn values_aliases(lab: &Lab) -> Attempt {
 }
 
 fn values_nested(lab: &Lab) -> Attempt {
-    let text = format!("a: {}", nested("[", "]", 100_000));
+    let text = format!("a: {}", nested_lists(100_000));
     lab.begin(None);
     refusal(from_yaml("the values", &text))
 }
@@ -131,7 +143,7 @@ fn schema_pattern(lab: &Lab) -> Attempt {
 }
 
 fn expression_nested(lab: &Lab) -> Attempt {
-    let text = nested("(", ")", 500);
+    let text = format!("{}true{}", "(".repeat(500), ")".repeat(500));
     lab.begin(None);
     refusal(Expression::parse(&text))
 }
@@ -169,7 +181,7 @@ fn signature_key(lab: &Lab) -> Attempt {
 
 fn signature_root(lab: &Lab) -> Attempt {
     let identities = vec![ExpectedIdentity::default()];
-    let trusted_root = Some(nested("[", "]", 100_000));
+    let trusted_root = Some(nested_lists(100_000));
     let spec = SignersSpec { identities, trusted_root, ..SignersSpec::default() };
     lab.begin(None);
     refusal(Signers::new(&spec))
@@ -211,11 +223,11 @@ fn kubeconfig_proxy(lab: &Lab) -> Attempt {
 }
 
 fn kubeconfig_nested(lab: &Lab) -> Attempt {
-    kubeconfig(lab, &format!("{HTTPS}, extensions: {}", nested("[", "]", 100_000)), "token: t")
+    kubeconfig(lab, &format!("{HTTPS}, extensions: {}", nested_lists(100_000)), "token: t")
 }
 
 fn hook_nested(lab: &Lab) -> Attempt {
-    let body = format!("{{\"cluster\": {}}}", nested("[", "]", 100_000));
+    let body = format!("{{\"cluster\": {}}}", nested_lists(100_000));
     lab.begin(None);
     refusal(HookRequest::parse(Hook::BeforeClusterDelete, body.as_bytes()))
 }
@@ -224,16 +236,18 @@ fn hook_without_cluster(_: &Lab) -> Attempt {
     refusal(HookRequest::parse(Hook::BeforeClusterDelete, b"{}"))
 }
 
-/// Resolves extensions of which each has 20 versions that require the same range of another one. `next` returns its name.
-fn graph(lab: &Lab, count: usize, range: &str, next: fn(usize, usize) -> usize) -> Attempt {
+/// Resolves extensions of which each has 20 versions, `1.0.0` to `1.19.0`. `needs` returns the number and the range of what a
+/// minor version of an extension needs.
+fn graph(lab: &Lab, count: usize, needs: fn(usize, u32) -> (usize, String)) -> Attempt {
     let mut universe = Universe::default();
     for number in 0..count {
         let mut versions = Vec::new();
         for minor in 0..20 {
             let name = VersionName::parse(&format!("1.{minor}.0")).context("a version")?;
             let mut candidate = Candidate::new(name);
+            let (needed, range) = needs(number, minor);
             candidate.dependencies.push(Requirement {
-                extension: format!("e{}", next(number, count)),
+                extension: format!("e{needed}"),
                 range: range.parse()?,
                 optional: false,
             });
@@ -254,9 +268,15 @@ fn graph(lab: &Lab, count: usize, range: &str, next: fn(usize, usize) -> usize) 
 }
 
 fn graph_chain(lab: &Lab) -> Attempt {
-    graph(lab, 300, ">=1.0.0", |number, _| number + 1)
+    graph(lab, 300, |number, _| (number + 1, ">=1.0.0".to_owned()))
 }
 
 fn graph_cycle(lab: &Lab) -> Attempt {
-    graph(lab, 100, ">=2.0.0", |number, count| (number + 1) % count)
+    graph(lab, 100, |number, minor| {
+        if number == 99 {
+            (0, format!(">=1.{}.0", minor + 1))
+        } else {
+            (number + 1, format!(">=1.{minor}.0"))
+        }
+    })
 }

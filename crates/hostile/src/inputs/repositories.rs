@@ -5,10 +5,10 @@ use std::time::Duration;
 use axum::response::{IntoResponse as _, Response};
 use chandler_source::Limits;
 
-use super::{alias_bomb, input, needing, nested};
+use super::{alias_bomb, input, needing, nested_lists};
 use crate::{
     Attempt, Input, Lab, Needs,
-    https_server::{endless, index, redirect},
+    repository::{endless, index, redirect},
     tar_archive::{chart_yaml, pack},
 };
 
@@ -75,7 +75,7 @@ fn index_aliases(lab: &Lab) -> Attempt {
 }
 
 fn index_nested(lab: &Lab) -> Attempt {
-    with_index(lab, format!("entries: {{web: {}}}\n", nested("[", "]", 100_000)))
+    with_index(lab, format!("entries: {{web: {}}}\n", nested_lists(100_000)))
 }
 
 fn index_page(lab: &Lab) -> Attempt {

@@ -61,7 +61,7 @@ struct FilesReader<'a> {
 
 impl FilesReader<'_> {
     fn entry(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), FilesError> {
-        let Entry { kind, name, size } = entry;
+        let Entry { kind, name, size, .. } = entry;
         let parts: Vec<_> = name.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         let path = parts.join("/");
         if path.is_empty() || self.is_ignored(&parts) {

@@ -30,6 +30,17 @@ pub(crate) struct Entry {
     /// The name, with `/` between folders.
     pub name: String,
     pub size: u64,
+    /// The length of the first part of the name, for Helm: a name with a backslash is divided only there.
+    first_part: usize,
+}
+
+impl Entry {
+    /// Returns the path in the chart, as Helm reads it: without the first part, which is the folder of the chart, also if it is
+    /// `.`, and without `.` between folders.
+    pub fn path_in_chart(&self) -> String {
+        let parts = self.name[self.first_part..].split('/').filter(|part| !matches!(*part, "" | "."));
+        parts.collect::<Vec<_>>().join("/")
+    }
 }
 
 /// Reads an archive entry by entry. As a [`Read`], it reads the content of the current entry.
@@ -139,11 +150,14 @@ impl<R: Read> TarReader<R> {
 /// Checks an entry with what extension headers say about it.
 fn entry(header: Header, extension: Extension, totals: &mut Totals) -> Result<Entry, ArchiveError> {
     let Header { kind, name, size } = header;
-    let name = validated_name(&extension.name.unwrap_or(name))?;
+    let raw = extension.name.unwrap_or(name);
+    let name = validated_name(&raw)?;
+    let position = |separator| raw.iter().position(|byte| *byte == separator);
+    let first_part = position(b'\\').or(position(b'/')).unwrap_or(name.len());
     let is_folder = name.ends_with('/');
     let kind = match kind {
         HeaderKind::Directory => EntryKind::Directory,
-        HeaderKind::OldFile if is_folder => EntryKind::Directory,
+        HeaderKind::OldFile if raw.ends_with(b"/") => EntryKind::Directory,
         HeaderKind::SymbolicLink => EntryKind::SymbolicLink,
         HeaderKind::HardLink => EntryKind::HardLink,
         _ => EntryKind::File,
@@ -155,7 +169,7 @@ fn entry(header: Header, extension: Extension, totals: &mut Totals) -> Result<En
         return Err(ArchiveError::Ambiguous("a target of an entry that is not a link"));
     }
     totals.add_bytes(size)?;
-    Ok(Entry { kind, name, size })
+    Ok(Entry { kind, name, size, first_part })
 }
 
 impl<R: Read> Read for TarReader<R> {

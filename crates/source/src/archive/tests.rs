@@ -90,6 +90,11 @@ fn archive_bombs_are_rejected() {
         nested = pack(&[("web/charts/web.tgz", Regular, &nested)]);
     }
     assert_rejected(&nested, "nests charts");
+    let in_folders = |levels| pack(&[(&format!("web/{}x", "charts/a/".repeat(levels)), Regular, b"x")]);
+    validated(&in_folders(8)).unwrap();
+    assert_rejected(&in_folders(9), "nests charts");
+    let both = pack(&[(&format!("web/{}charts/a.tgz", "charts/a/".repeat(4)), Regular, &in_folders(4))]);
+    assert_rejected(&both, "nests charts");
     assert_rejected(
         &pack(&[("././@LongLink", GNULongName, &vec![b'x'; 100 << 10]), ("web/x", Regular, b"x")]),
         "a header of more than",

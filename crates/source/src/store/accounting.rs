@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use chandler_core::quota::{Exceeded, Quotas};
+use chandler_core::quota::Quotas;
 
 use super::{
     Store,
@@ -14,11 +14,7 @@ use super::{
     left_overs::remove_entry,
     lock,
 };
-use crate::SourceError;
-
-const RESOURCE: &str = "the package store";
-const QUOTA_FLAG: &str = "--store-quota-per-namespace";
-const LIMIT_FLAG: &str = "--store-limit";
+use crate::{SourceError, quotas::STORE};
 
 /// Space in the store for a file that is being written, or that has no name. It is released when this is dropped.
 #[derive(Debug)]
@@ -110,12 +106,17 @@ impl Store {
         if in_use.contains_key(path) || !is_unused(path) {
             return false;
         }
+        self.remove_file(&mut ledger, path).is_ok()
+    }
+
+    /// Removes a package, its proofs and its entry in the ledger. If that fails, the package still counts.
+    fn remove_file(&self, ledger: &mut Ledger, path: &Path) -> io::Result<()> {
         let result = std::fs::remove_file(path);
         if is_gone(&result) {
             self.remove_proofs(path);
             ledger.remove(path);
         }
-        result.is_ok()
+        result
     }
 
     /// Removes packages until a namespace can use `bytes` more.
@@ -129,15 +130,11 @@ impl Store {
         let room = ledger.room_for(namespace, bytes, |path| in_use.contains_key(path), SystemTime::now());
         let removed = room.map_err(|exceeded| {
             ledger.refusals += 1;
-            refused(exceeded, ledger.quotas, namespace, bytes)
+            STORE.refused(exceeded, ledger.quotas, namespace, bytes)
         })?;
         for path in removed {
             tracing::info!(namespace, path = %path.display(), "removed a package from the store to make room");
-            // Otherwise it still counts.
-            if is_gone(&std::fs::remove_file(&path)) {
-                self.remove_proofs(&path);
-                ledger.remove(&path);
-            }
+            let _ = self.remove_file(ledger, &path);
         }
         Ok(())
     }
@@ -146,25 +143,6 @@ impl Store {
 /// Returns whether a file does not exist after it was removed.
 fn is_gone(removed: &io::Result<()>) -> bool {
     removed.as_ref().err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound)
-}
-
-fn refused(exceeded: Exceeded, quotas: Quotas, namespace: &str, added: u64) -> SourceError {
-    match exceeded {
-        Exceeded::Namespace { used } => SourceError::QuotaExceeded {
-            namespace: namespace.to_owned(),
-            resource: RESOURCE,
-            used,
-            added,
-            quota: quotas.per_namespace,
-            flag: QUOTA_FLAG,
-        },
-        Exceeded::Total => SourceError::SharedQuotaExceeded {
-            namespace: namespace.to_owned(),
-            resource: RESOURCE,
-            limit: quotas.total,
-            flag: LIMIT_FLAG,
-        },
-    }
 }
 
 #[cfg(test)]

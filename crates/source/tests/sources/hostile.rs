@@ -7,7 +7,7 @@ use chandler_source::AddressPolicy;
 
 use crate::support::{
     env::{TestEnv, failure, get, options},
-    server::{Server, endless, index, redirect},
+    server::{Server, endless, index, not_found, redirect},
 };
 
 /// Returns the failure of a repository with these responses, and the time until it failed.
@@ -30,10 +30,13 @@ fn valid_index_and(
     move |path| if path == "/index.yaml" { index("web.tgz", None) } else { archive() }
 }
 
+fn flood() -> axum::response::Response {
+    endless(vec![b'#'; 1 << 16], Duration::ZERO)
+}
+
 #[tokio::test]
 async fn endless_responses_are_aborted() {
-    let flood = || endless(vec![b'#'; 1 << 16], Duration::ZERO);
-    let (message, _) = rejected(move |_| flood()).await;
+    let (message, _) = rejected(|_| flood()).await;
     assert!(message.contains("index.yaml is larger than the limit of 1048576 bytes"), "{message}");
     let (message, _) = rejected(valid_index_and(flood)).await;
     assert!(message.contains("web.tgz is larger than the limit of 1048576 bytes"), "{message}");
@@ -83,6 +86,18 @@ async fn redirects_and_indexes_cannot_refer_to_refused_addresses() {
             assert!(!message.contains("canary"), "{message}");
         }
     }
+}
+
+#[tokio::test]
+async fn messages_show_urls_without_their_queries() {
+    let signed = "/signed?signature=canary";
+    let missing = move |path: &str| if path == signed { not_found() } else { redirect(signed) };
+    let (message, _) = rejected(missing).await;
+    assert!(message.contains("/signed returned HTTP 404") && !message.contains("canary"), "{message}");
+    let (message, _) = rejected(move |path| if path == signed { flood() } else { redirect(signed) }).await;
+    assert!(message.contains("/signed is larger") && !message.contains("canary"), "{message}");
+    let (message, _) = rejected(index_with("web.tgz?signature=canary")).await;
+    assert!(message.contains("web.tgz is not a valid chart") && !message.contains("canary"), "{message}");
 }
 
 fn index_with(target: &'static str) -> impl Fn(&str) -> axum::response::Response + Clone {

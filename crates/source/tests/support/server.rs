@@ -12,16 +12,8 @@ use axum::{
     http::{HeaderMap, StatusCode, header::AUTHORIZATION},
     response::{IntoResponse, Response},
 };
-use chandler_sandbox::certificates::Authority;
+use chandler_sandbox::{certificates::Authority, https_server::HttpsServer};
 use futures::stream;
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
-use tokio::{net::TcpListener, task::JoinHandle};
-use tokio_rustls::TlsAcceptor;
 
 /// Path and `Authorization` of every request.
 type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
@@ -30,7 +22,7 @@ pub struct Server {
     pub address: SocketAddr,
     requests: Requests,
     bodies: Arc<Mutex<Vec<String>>>,
-    task: JoinHandle<()>,
+    server: HttpsServer,
 }
 
 impl Server {
@@ -38,9 +30,6 @@ impl Server {
         authority: &Authority,
         respond: impl Fn(&str, &HeaderMap) -> Response + Clone + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let tls = tls(authority);
         let requests = Requests::default();
         let request_log = requests.clone();
         let bodies = Arc::<Mutex<Vec<String>>>::default();
@@ -57,25 +46,13 @@ impl Server {
                 response
             }
         });
-        let task = tokio::spawn(async move {
-            let mut connections = tokio::task::JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (tls, router) = (tls.clone(), router.clone());
-                connections.spawn(async move {
-                    let Ok(stream) = tls.accept(stream).await else { return };
-                    let service = TowerToHyperService::new(router);
-                    let builder = auto::Builder::new(TokioExecutor::new());
-                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        });
-        Self { address, requests, bodies, task }
+        let server = HttpsServer::start(authority, router).await.unwrap();
+        Self { address: server.address, requests, bodies, server }
     }
 
     /// Returns the URL with the IP address of the server.
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        self.server.url()
     }
 
     /// Returns the URL with a host name that resolves to the server.
@@ -92,26 +69,6 @@ impl Server {
     pub fn bodies(&self) -> Vec<String> {
         self.bodies.lock().unwrap().clone()
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-fn tls(authority: &Authority) -> TlsAcceptor {
-    let pair = authority.server(&[]).unwrap();
-    let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
 }
 
 /// Returns an index with version 1.0.0 of the chart `web`.

@@ -6,10 +6,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -18,7 +16,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
 )
 
 // file is a file of an archive.
@@ -49,12 +48,12 @@ func run(input io.Reader, output io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		archive := make([]byte, length)
-		if _, err := io.ReadFull(input, archive); err != nil {
+		packed := make([]byte, length)
+		if _, err := io.ReadFull(input, packed); err != nil {
 			return err
 		}
 		result := listing{Files: []file{}}
-		files, err := list(archive)
+		files, err := list(packed)
 		if err != nil {
 			result.Error = err.Error()
 		} else {
@@ -66,32 +65,16 @@ func run(input io.Reader, output io.Writer) error {
 	}
 }
 
-// list returns the files of an archive as LoadArchiveFiles of Helm's package archive finds them, with the names before it
-// removes the first folder.
-func list(archive []byte) ([]file, error) {
-	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
+// list returns the files of a packaged chart as Helm's loader finds them.
+func list(packed []byte) ([]file, error) {
+	loaded, err := archive.LoadArchiveFiles(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}
 	var files []file
-	reader := tar.NewReader(unzipped)
-	for {
-		header, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return files, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if header.FileInfo().IsDir() || header.Typeflag == tar.TypeXGlobalHeader || header.Typeflag == tar.TypeXHeader {
-			continue
-		}
-		content, err := io.ReadAll(reader)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(content)
-		name := strings.ReplaceAll(header.Name, "\\", "/")
-		files = append(files, file{Name: name, Digest: hex.EncodeToString(sum[:])})
+	for _, one := range loaded {
+		sum := sha256.Sum256(one.Data)
+		files = append(files, file{Name: one.Name, Digest: hex.EncodeToString(sum[:])})
 	}
+	return files, nil
 }

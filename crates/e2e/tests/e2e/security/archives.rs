@@ -7,30 +7,35 @@ use chandler_e2e::world::{World, condition, config_value};
 use chandler_sandbox::repository::ChartRepository;
 use flate2::{Compression, write::GzEncoder};
 use serde_json::json;
+use tar::{
+    EntryType::{self, Directory, Regular},
+    Header,
+};
 
 const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME}\ndata: {a: b}\n";
 
-/// Returns an entry of a tar archive.
-fn entry(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
-    let mut block = [0_u8; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[100..108].copy_from_slice(b"0000644\0");
-    block[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
-    block[156] = kind;
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+/// Returns an entry of a tar archive, also if no program would write such an entry.
+fn entry(kind: EntryType, name: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = Header::new_ustar();
+    header.set_path(name).unwrap();
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
     let padding = content.len().next_multiple_of(512) - content.len();
-    [&block[..], content, &vec![0; padding]].concat()
+    [&header.as_bytes()[..], content, &vec![0; padding]].concat()
+}
+
+fn metadata(name: &str) -> String {
+    format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n")
 }
 
 /// Returns a packaged chart with a ConfigMap, and these further entries.
 fn pack(name: &str, further: &[Vec<u8>]) -> Vec<u8> {
-    let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
+    let (template, config_map) = (format!("{name}/templates/a.yaml"), CONFIG_MAP.replace("NAME", name));
     let entries = [
-        entry(b'0', &format!("{name}/Chart.yaml"), metadata.as_bytes()),
-        entry(b'0', &format!("{name}/templates/a.yaml"), CONFIG_MAP.replace("NAME", name).as_bytes()),
+        entry(Regular, &format!("{name}/Chart.yaml"), metadata(name).as_bytes()),
+        entry(Regular, &template, config_map.as_bytes()),
     ];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&[entries.concat(), further.concat(), vec![0; 1024]].concat()).unwrap();
@@ -51,20 +56,37 @@ async fn repository(world: &World, name: &str, archive: &[u8]) -> ChartRepositor
     repository
 }
 
+/// Waits until a release is refused with a message that contains `text`, and checks that nothing of it is installed.
+async fn assert_refused(world: &World, placement: &str, text: &str) {
+    let status = world
+        .wait_status(placement, "alpha", "refused", |status| {
+            condition(status, "Ready").is_some_and(|ready| ready.status == "False")
+        })
+        .await;
+    let message = &condition(&status, "Ready").unwrap().message;
+    assert!(message.contains(text), "{message}");
+    assert_eq!(status.revision, None, "nothing of it is installed");
+}
+
 /// For Go's reader, a directory has no content: what follows its header is the next entry. A reader that skips the content does not
-/// see the subchart in it.
+/// see the subchart in it. Charts in folders of charts cost Helm a list of all files for each level.
 #[tokio::test]
 async fn an_archive_that_hides_a_subchart_from_the_check_is_refused() {
     let world = World::new("hidden-subchart").await;
     let alpha = world.create_cluster("alpha").await;
     let manager = world.start_manager();
     let subchart = pack("hidden", &[]);
-    let hidden = entry(b'0', "web/charts/hidden.tgz", &subchart);
-    let attack = pack("web", &[entry(b'5', "web/charts/", &hidden)]);
+    let hidden = entry(Regular, "web/charts/hidden.tgz", &subchart);
+    let attack = pack("web", &[entry(Directory, "web/charts/", &hidden)]);
     let hostile = repository(&world, "hostile", &attack).await;
+    let level = |number| format!("web/{}Chart.yaml", "charts/a/".repeat(number));
+    let levels: Vec<_> =
+        (1..=9).map(|number| entry(Regular, &level(number), metadata("a").as_bytes())).collect();
+    let deep = repository(&world, "deep", &pack("web", &levels)).await;
     let plain = repository(&world, "plain", &pack("web", &[hidden])).await;
-    world.apply_placement("attack", "web", json!({"repoURL": hostile.url()})).await;
-    world.apply_placement("plain", "web", json!({"repoURL": plain.url()})).await;
+    for (name, url) in [("attack", hostile.url()), ("deep", deep.url()), ("plain", plain.url())] {
+        world.apply_placement(name, "web", json!({"repoURL": url})).await;
+    }
     world.apply_placement("hello", "hello", json!({})).await;
     world.wait_ready("plain", "alpha", 1).await;
     world.wait_ready("hello", "alpha", 1).await;
@@ -73,16 +95,8 @@ async fn an_archive_that_hides_a_subchart_from_the_check_is_refused() {
         Some("b"),
         "a visible subchart is installed"
     );
-    let status = world
-        .wait_status("attack", "alpha", "refused", |status| {
-            condition(status, "Ready").is_some_and(|ready| ready.status == "False")
-        })
+    assert_refused(&world, "attack", "a directory or link with content, which programs read differently")
         .await;
-    let message = &condition(&status, "Ready").unwrap().message;
-    assert!(
-        message.contains("a directory or link with content, which programs read differently"),
-        "{message}"
-    );
-    assert_eq!(status.revision, None, "nothing of it is installed");
+    assert_refused(&world, "deep", "nests charts more than 8 levels deep").await;
     manager.stop().await;
 }

@@ -10,14 +10,12 @@ use chandler_e2e::{
     wait::eventually,
     world::{condition, hello},
 };
-use chandler_sandbox::{provider::cluster_resource, testing};
+use chandler_sandbox::testing;
 use k8s_openapi::api::events::v1::Event;
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-    config::Kubeconfig,
-};
+use kube::{Api, api::ListParams, config::Kubeconfig};
 use serde_json::json;
+
+use super::tenants::Tenant;
 
 const QUIET: &str = "quiet";
 /// The namespace of the slow releases on their cluster. The API server answers there only after [`SLOW`].
@@ -37,7 +35,8 @@ async fn a_namespace_with_slow_releases_templates_and_repositories_delays_only_i
     let test = SelfHosted::new("floods").await;
     let dir = testing::fresh_dir("floods-silent").await.unwrap();
     let silent = UnresponsiveServer::start(&dir, test.management.client.clone(), Answers::Nothing).await;
-    create_quiet_namespace(&test).await;
+    let quiet = Tenant::new(&test, QUIET, &test.management.plane).await;
+    quiet.apply_secret("ca", json!({"ca.crt": test.repository.ca_pem()})).await;
     make_slow(&test, &silent).await;
     let manager = Manager::from_process(test.management.start_manager_with(&[
         "--concurrency",
@@ -75,31 +74,6 @@ async fn a_namespace_with_slow_releases_templates_and_repositories_delays_only_i
     manager.kill().await;
 }
 
-/// Creates the other namespace, with a Cluster.
-async fn create_quiet_namespace(test: &SelfHosted) {
-    let secret = |name: &str, key: &str, value: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": QUIET},
-            "stringData": {key: value},
-        })
-    };
-    for object in [
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": QUIET}}),
-        secret("ca", "ca.crt", test.repository.ca_pem()),
-        secret("alpha-kubeconfig", "value", test.management.plane.kubeconfig()),
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "spec": {},
-            "metadata": {"name": "alpha", "namespace": QUIET, "labels": {"cluster": "alpha"}},
-        }),
-    ] {
-        test.apply(&object).await;
-    }
-    let clusters: Api<DynamicObject> =
-        Api::namespaced_with(test.management.client.clone(), QUIET, &cluster_resource());
-    let initialized = json!({"status": {"initialization": {"controlPlaneInitialized": true}}});
-    clusters.patch_status("alpha", &PatchParams::default(), &Patch::Merge(initialized)).await.unwrap();
-}
-
 /// Lets the API server wait for a webhook that does not answer before it creates ConfigMaps in a namespace.
 async fn make_slow(test: &SelfHosted, silent: &UnresponsiveServer) {
     let kubeconfig = Kubeconfig::from_yaml(&silent.kubeconfig()).unwrap();
@@ -130,7 +104,7 @@ async fn install_quietly(test: &SelfHosted, name: &str, version: &str) -> Durati
         "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
         "metadata": {"name": name, "namespace": QUIET},
         "spec": {
-            "clusterSelector": {"matchLabels": {"cluster": "alpha"}}, "repoURL": test.repository.url(),
+            "clusterSelector": {}, "repoURL": test.repository.url(),
             "chartName": "hello", "version": version, "releaseName": name, "namespace": QUIET,
             "tlsConfig": {"caSecret": {"name": "ca"}},
             "valuesTemplate": "greeting: {{ .Cluster.metadata.name }}",

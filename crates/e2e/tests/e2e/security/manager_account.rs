@@ -6,16 +6,17 @@ use chandler_e2e::{
     self_hosted::{NAMESPACE, SelfHosted},
     wait::eventually,
 };
-use chandler_sandbox::{apply, crds::wait_served, dynamic_api, requests::AuditEntry, service_account};
+use chandler_sandbox::{
+    apply, crds::wait_served, dynamic_api, kubeconfig, requests::AuditEntry, service_account,
+};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicyBinding,
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
     core::v1::Secret,
 };
 use kube::{
-    Api, Client, Config, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 
@@ -28,9 +29,7 @@ const RBAC: &str = include_str!("../../../../../deploy/rbac.yaml");
 async fn manager_client(test: &SelfHosted) -> Client {
     let content =
         service_account::kubeconfig(&test.management.plane, SYSTEM, "chandler-manager").await.unwrap();
-    let kubeconfig = Kubeconfig::from_yaml(&content).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+    kubeconfig::client(&content).await.unwrap()
 }
 
 fn owner(api_version: &str, kind: &str) -> Value {

@@ -23,7 +23,17 @@ pub struct Tenant<'t> {
 
 impl<'t> Tenant<'t> {
     pub async fn new(test: &'t SelfHosted, namespace: &'static str, plane: &Plane) -> Self {
-        let metadata = |name: &str| json!({"name": name, "namespace": namespace});
+        Self::with_labels(test, namespace, plane, &json!({})).await
+    }
+
+    /// Like [`Tenant::new`], with labels of the Cluster.
+    pub async fn with_labels(
+        test: &'t SelfHosted,
+        namespace: &'static str,
+        plane: &Plane,
+        labels: &Value,
+    ) -> Self {
+        let metadata = |name: &str| json!({"name": name, "namespace": namespace, "labels": labels});
         test.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
         test.apply(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata("main-kubeconfig"),
