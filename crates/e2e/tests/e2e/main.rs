@@ -64,7 +64,7 @@ mod policy;
 mod queued_operations;
 mod real_charts;
 mod receiver;
-mod recorded;
+mod recorded_objects;
 mod recovery;
 mod remediation;
 mod rollout;
