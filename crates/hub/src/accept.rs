@@ -60,7 +60,8 @@ pub async fn run<S>(
             match accepted {
                 Ok((stream, address)) => {
                     let cut = context.kill.child_token();
-                    let serving = serve(stream, address, slots.enter(address.ip(), cut.clone()));
+                    // Boxed: the futures around it would contain it several times.
+                    let serving = Box::pin(serve(stream, address, slots.enter(address.ip(), cut.clone())));
                     let shared = context.clone();
                     context.sessions.spawn(async move {
                         if cut.run_until_cancelled(serving).await.is_none() && !shared.kill.is_cancelled() {

@@ -186,7 +186,7 @@ pub async fn serve(listener: TcpListener, context: Arc<Context>, stop: Cancellat
     let port = Port { listener, clients: "other replicas", limits: HANDSHAKES, count_dropped: |_| {} };
     let serving = context.clone();
     accept::run(port, context, stop, move |stream, address, slot| {
-        Box::pin(serve_one(serving.clone(), handler.clone(), stream, address, slot))
+        serve_one(serving.clone(), handler.clone(), stream, address, slot)
     })
     .await;
 }

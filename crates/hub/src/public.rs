@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{Instant, timeout_at},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -52,18 +52,8 @@ async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, mu
         context.metrics.handshake(HandshakeResult::Unavailable);
         return tracing::debug!(%address, "an agent has to retry: there are too many handshakes");
     }
-    let acceptor = TlsAcceptor::from(context.keys.borrow().public.clone());
-    let stream = match timeout_at(deadline, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            context.metrics.handshake(HandshakeResult::Failed);
-            return tracing::debug!(%error, %address, "the TLS handshake of an agent failed");
-        }
-        Err(_) => {
-            context.metrics.handshake(HandshakeResult::Failed);
-            return tracing::debug!(%address, "the TLS handshake of an agent timed out");
-        }
-    };
+    // Each step is boxed: its memory is free again when the next one begins, and a hub has thousands of connections.
+    let Some(stream) = Box::pin(handshake(&context, stream, address, deadline)).await else { return };
     let (_, tls) = stream.get_ref();
     let protocol = Protocol::negotiated(tls.alpn_protocol());
     let certificate = match peer_certificate(tls.peer_certificates()) {
@@ -76,14 +66,30 @@ async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, mu
     match (protocol, certificate) {
         (Some(Protocol::Join), certificate) => {
             context.metrics.handshake(HandshakeResult::Accepted);
-            context.join.serve(stream, address, certificate).await;
+            Box::pin(context.join.serve(stream, address, certificate)).await;
             drop(slot);
         }
         (Some(Protocol::Tunnel), Some(certificate)) => {
-            // Boxed: it outlives what the handshake needs.
             Box::pin(session::serve(context, stream, certificate, address, || drop(slot))).await;
         }
         // No protocol at all, or a tunnel without a certificate.
         _ => context.metrics.handshake(HandshakeResult::Failed),
     }
+}
+
+/// Returns the TLS connection, or `None` if the handshake failed. Boxed, because everything that follows moves it on.
+async fn handshake(
+    context: &Context,
+    stream: TcpStream,
+    address: SocketAddr,
+    deadline: Instant,
+) -> Option<Box<TlsStream<TcpStream>>> {
+    let acceptor = TlsAcceptor::from(context.keys.borrow().public.clone());
+    match timeout_at(deadline, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => return Some(Box::new(stream)),
+        Ok(Err(error)) => tracing::debug!(%error, %address, "the TLS handshake of an agent failed"),
+        Err(_) => tracing::debug!(%address, "the TLS handshake of an agent timed out"),
+    }
+    context.metrics.handshake(HandshakeResult::Failed);
+    None
 }

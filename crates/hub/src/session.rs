@@ -25,6 +25,8 @@ const CONFIG_RETRY: Duration = Duration::from_mins(1);
 const MAX_EARLIER: Duration = Duration::from_hours(1);
 
 /// Serves an agent until its connection ends. `accepted` is called when the connection is registered or refused.
+///
+/// The futures of short steps are boxed: an idle connection then needs no memory for them.
 pub async fn serve(
     context: Arc<Context>,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -38,12 +40,12 @@ pub async fn serve(
         return;
     };
     context.metrics.handshake(HandshakeResult::Accepted);
-    let connection = match AgentConnection::start(stream, &context.tunnel_settings).await {
+    let connection = match Box::pin(AgentConnection::start(stream, &context.tunnel_settings)).await {
         Ok(connection) => connection,
         Err(error) => return tracing::info!(%address, %error, "a connection of an agent failed"),
     };
     let TunnelIdentity { tunnel, epoch, .. } = identity;
-    let about = match connection.about(&context.replica).await {
+    let about = match Box::pin(connection.about(&context.replica)).await {
         Ok(about) => about,
         Err(OpenError::Refused { .. }) => About::default(),
         Err(error) => {
@@ -75,7 +77,7 @@ pub async fn serve(
 
 /// Lets the agent connect again, and open streams end. A revocation cuts also these.
 async fn drain(context: &Context, connection: &AgentConnection, revoked: &CancellationToken) {
-    revoked.run_until_cancelled(connection.shutdown(context.drain_timeout)).await;
+    revoked.run_until_cancelled(Box::pin(connection.shutdown(context.drain_timeout))).await;
 }
 
 /// Returns how long a connection is used whose certificate is valid for this time. The agent has renewed its certificate long
@@ -103,15 +105,17 @@ fn until(time: Timestamp, now: Timestamp) -> Duration {
 /// Sends the list of hubs to the agent: at once, when it changes, and before its join tokens expire. Never returns.
 async fn send_config(context: &Context, connection: &AgentConnection, identity: TunnelIdentity) {
     let mut directory = context.directory.clone();
-    let mut sent: Option<Vec<HubAddress>> = None;
+    // Shared with the directory: a copy per connection would contain all CA bundles.
+    let mut sent: Option<Arc<TunnelEntry>> = None;
     loop {
         let entry = directory.borrow_and_update().valid(identity.key(), identity.epoch).cloned();
         let mut again = TOKEN_REFRESH;
-        if let Some(entry) = entry
-            && sent.as_ref() != Some(&entry.hubs)
-        {
-            match send_hubs(context, connection, &entry).await {
-                Ok(()) => sent = Some(entry.hubs.clone()),
+        if let Some(entry) = entry {
+            let is_sent = sent.as_ref().is_some_and(|sent| sent.hubs == entry.hubs);
+            let result =
+                if is_sent { Ok(()) } else { Box::pin(send_hubs(context, connection, &entry)).await };
+            match result {
+                Ok(()) => sent = Some(entry),
                 Err(error) => {
                     tracing::warn!(tunnel = %identity.tunnel, error, "an agent has not accepted the list of hubs");
                     again = CONFIG_RETRY;

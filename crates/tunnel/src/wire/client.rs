@@ -130,13 +130,15 @@ impl ClientConnection {
                 }
             };
             let reason = tokio::select! {
-                result = connection => match result {
+                // By reference: the task would contain a moved connection twice.
+                result = &mut connection => match result {
                     Ok(()) => CloseReason::Closed,
                     Err(error) => CloseReason::Lost(error.to_string()),
                 },
                 reason = pinging => reason,
                 () = closing.cancelled() => CloseReason::ClosedHere,
             };
+            drop(connection);
             tracing::debug!(%reason, "a tunnel connection has ended");
             report.send_replace(Some(reason));
         });
