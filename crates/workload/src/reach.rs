@@ -339,13 +339,14 @@ pub fn check_addresses(target: &Target, addresses: &AddressPolicy) -> Result<(),
         Some(proxy) => {
             let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
             let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or_default());
-            // What a service of this installation connects to, it decides itself.
             if addresses.trusts(host, port) {
-                return Ok(());
+                // What a service of this installation connects to, it decides itself.
+                addresses.check_certificate(server, certificate)
+            } else {
+                addresses
+                    .check_host(host, ServerCertificate::Verified)
+                    .and_then(|()| addresses.check_proxied_host(server, certificate))
             }
-            addresses
-                .check_host(host, ServerCertificate::Verified)
-                .and_then(|()| addresses.check_proxied_host(server, certificate))
         }
     };
     checked.map_err(|refused| unusable(&refused))

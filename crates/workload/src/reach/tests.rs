@@ -376,4 +376,9 @@ async fn refused_addresses_are_not_connected_to_whatever_their_name() {
     assert!(check_addresses(&behind_proxy, &allowed).is_err());
     let trusted = AddressPolicy { trusted: vec![proxy.address().to_string()], ..AddressPolicy::default() };
     assert_eq!(check_addresses(&behind_proxy, &trusted), Ok(()), "the hub decides by itself");
+    let mut unverified = behind_proxy.clone();
+    unverified.tls.insecure_skip_verify = true;
+    assert_eq!(check_addresses(&unverified, &trusted), Ok(()));
+    let strict = AddressPolicy { refuse_unverified: true, ..trusted };
+    assert!(check_addresses(&unverified, &strict).is_err(), "servers are verified through the hub, too");
 }
