@@ -169,7 +169,7 @@ async fn records(
 
 /// Sends all of a list of 16 MiB but its last byte.
 async fn unfinished(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
-    let (chunk, chunks) = ([b' '; 1 << 16], 256);
+    let (chunk, chunks) = (vec![b' '; 1 << 16], 256);
     let length = chunk.len() * chunks;
     let head =
         format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
