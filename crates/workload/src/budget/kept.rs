@@ -7,8 +7,9 @@ use std::sync::{
 
 /// How many bytes may be kept of a cluster: tens of thousands of records or objects.
 const MAX_CLUSTER: usize = 32 << 20;
-/// What is kept of all clusters of a namespace.
+/// What is kept of all clusters of a namespace, and of all clusters.
 const MAX_NAMESPACE: usize = 256 << 20;
+const MAX_TOTAL: usize = 512 << 20;
 /// A cluster that takes less than this is never refused because of others.
 const ALWAYS: usize = 1 << 20;
 
@@ -25,6 +26,11 @@ pub enum TooMuchKept {
          of it; remove releases, or move clusters to other namespaces", MAX_NAMESPACE >> 20, ALWAYS >> 20
     )]
     Namespace(String),
+    #[error(
+        "what Chandler remembers of all clusters takes more than {} MiB, and this cluster needs more than {} MiB of it; remove \
+         releases, or manage some clusters with another Chandler", MAX_TOTAL >> 20, ALWAYS >> 20
+    )]
+    Total,
 }
 
 /// What is kept of the clusters of a namespace.
@@ -32,11 +38,25 @@ pub enum TooMuchKept {
 pub(super) struct NamespaceKept {
     namespace: String,
     used: AtomicUsize,
+    /// What is kept of all clusters.
+    total: Arc<AtomicUsize>,
 }
 
 impl NamespaceKept {
-    pub fn new(namespace: &str) -> Self {
-        Self { namespace: namespace.to_owned(), used: AtomicUsize::new(0) }
+    pub fn new(namespace: &str, total: Arc<AtomicUsize>) -> Self {
+        Self { namespace: namespace.to_owned(), used: AtomicUsize::new(0), total }
+    }
+
+    /// Adds so many bytes. Returns what is used in the namespace and in total then.
+    fn add(&self, bytes: usize) -> (usize, usize) {
+        let add = |used: &AtomicUsize| used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        (add(&self.used), add(&self.total))
+    }
+
+    fn subtract(&self, bytes: usize) {
+        for used in [&self.used, &*self.total] {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -54,19 +74,23 @@ impl KeptShare {
 
     /// Changes the number of bytes, unless that is too many.
     pub fn set(&mut self, bytes: usize) -> Result<(), TooMuchKept> {
-        let used = &self.namespace.used;
-        if bytes > self.bytes {
-            let more = bytes - self.bytes;
-            if bytes > MAX_CLUSTER {
-                return Err(TooMuchKept::Cluster);
-            }
-            let before = used.fetch_add(more, Ordering::Relaxed);
-            if bytes > ALWAYS && before.saturating_add(more) > MAX_NAMESPACE {
-                used.fetch_sub(more, Ordering::Relaxed);
-                return Err(TooMuchKept::Namespace(self.namespace.namespace.clone()));
-            }
+        let Some(more) = bytes.checked_sub(self.bytes) else {
+            self.namespace.subtract(self.bytes - bytes);
+            self.bytes = bytes;
+            return Ok(());
+        };
+        if more > 0 && bytes > MAX_CLUSTER {
+            return Err(TooMuchKept::Cluster);
+        }
+        let (of_namespace, total) = self.namespace.add(more);
+        let exceeded = if of_namespace > MAX_NAMESPACE {
+            Some(TooMuchKept::Namespace(self.namespace.namespace.clone()))
         } else {
-            used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            (total > MAX_TOTAL).then_some(TooMuchKept::Total)
+        };
+        if let Some(exceeded) = exceeded.filter(|_| more > 0 && bytes > ALWAYS) {
+            self.namespace.subtract(more);
+            return Err(exceeded);
         }
         self.bytes = bytes;
         Ok(())
@@ -75,7 +99,7 @@ impl KeptShare {
 
 impl Drop for KeptShare {
     fn drop(&mut self) {
-        self.namespace.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.namespace.subtract(self.bytes);
     }
 }
 
@@ -85,7 +109,8 @@ mod tests {
 
     #[test]
     fn only_clusters_that_take_much_are_refused() {
-        let namespace = Arc::new(NamespaceKept::new("fleet"));
+        let total = Arc::<AtomicUsize>::default();
+        let namespace = Arc::new(NamespaceKept::new("fleet", total.clone()));
         let share = || KeptShare::new(namespace.clone());
         let mut large: Vec<_> = (0..MAX_NAMESPACE / MAX_CLUSTER).map(|_| share()).collect();
         for one in &mut large {
@@ -96,9 +121,15 @@ mod tests {
         assert_eq!(other.set(ALWAYS), Ok(()), "a cluster like most is not affected");
         assert_eq!(other.set(ALWAYS + 1), Err(TooMuchKept::Namespace("fleet".to_owned())));
         assert_eq!(other.set(ALWAYS / 2), Ok(()), "less is always possible");
-        drop(large);
+        let mut elsewhere = KeptShare::new(Arc::new(NamespaceKept::new("other", total.clone())));
+        assert_eq!(elsewhere.set(MAX_CLUSTER), Ok(()), "another namespace is not affected");
+        total.fetch_add(MAX_TOTAL, Ordering::Relaxed);
+        let mut third = KeptShare::new(Arc::new(NamespaceKept::new("third", total.clone())));
+        assert_eq!((third.set(ALWAYS), third.set(ALWAYS + 1)), (Ok(()), Err(TooMuchKept::Total)));
+        total.fetch_sub(MAX_TOTAL, Ordering::Relaxed);
+        drop((large, elsewhere, third));
         assert_eq!(other.set(MAX_CLUSTER), Ok(()));
         drop(other);
-        assert_eq!(namespace.used.load(Ordering::Relaxed), 0);
+        assert_eq!((namespace.used.load(Ordering::Relaxed), total.load(Ordering::Relaxed)), (0, 0));
     }
 }
