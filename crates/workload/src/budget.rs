@@ -9,7 +9,7 @@ mod kept;
 use std::{
     collections::HashMap,
     hash::Hash,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicUsize},
     time::Duration,
 };
 
@@ -58,6 +58,8 @@ struct Shared {
     total: Arc<Level>,
     namespaces: Mutex<HashMap<String, Weak<NamespaceBudget>>>,
     clusters: Mutex<HashMap<ClusterKey, Weak<Level>>>,
+    /// The bytes that are kept of all clusters.
+    kept: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,12 @@ impl Level {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { total: Arc::new(Level::new(&TOTAL)), namespaces: Mutex::default(), clusters: Mutex::default() }
+        Self {
+            total: Arc::new(Level::new(&TOTAL)),
+            namespaces: Mutex::default(),
+            clusters: Mutex::default(),
+            kept: Arc::default(),
+        }
     }
 }
 
@@ -108,7 +115,7 @@ impl ResponseBudgets {
     fn namespace(&self, namespace: &str) -> Arc<NamespaceBudget> {
         shared(&self.0.namespaces, &namespace.to_owned(), || NamespaceBudget {
             level: Level::new(&NAMESPACE),
-            kept: Arc::new(NamespaceKept::new(namespace)),
+            kept: Arc::new(NamespaceKept::new(namespace, self.0.kept.clone())),
         })
     }
 }
