@@ -182,7 +182,7 @@ impl InventoryWatch {
         Err(WatchError::Unreadable)
     }
 
-    async fn read_page(&self, params: &ListParams) -> Result<Text, WatchError> {
+    async fn read_page(&mut self, params: &ListParams) -> Result<Text, WatchError> {
         let request = ResourceRequest::new(self.path.clone()).list_metadata(params);
         self.client.read(request.map_err(kube::Error::BuildRequest)?).await
     }

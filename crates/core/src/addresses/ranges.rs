@@ -82,13 +82,13 @@ pub fn embedded_ipv4(address: IpAddr) -> IpAddr {
     let joined = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match v6.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => address,
+        [0x2001, 0, _, _, _, _, high, low] => joined(!high, !low),
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x64, 0xff9b, 1, _, _, _, high, low] => joined(high, low),
-        [0x2002, high, low, ..] => joined(high, low),
-        [0x2001, 0, _, _, _, _, high, low] => joined(!high, !low),
-        [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => joined(high, low),
+        | [0x64, 0xff9b, 1, _, _, _, high, low]
+        | [0x2002, high, low, ..]
+        | [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => joined(high, low),
         _ => address,
     }
 }
