@@ -31,7 +31,7 @@ use crate::{
     page_size::PageSize,
     pages::{Change, Event, Page},
     probe::Probe,
-    request::{ClusterClient, Lines, Text, parsing},
+    request::{ClusterClient, Lines, Text},
     status::failure_status,
     watch_error::{Next, WatchError},
 };
@@ -160,7 +160,6 @@ impl InventoryWatch {
                 }
                 text => text?,
             };
-            let _parsing = parsing(&text).await;
             let page = Page::parse(&text)?;
             for item in page.items() {
                 let record = Record::parse(item)?;
@@ -248,9 +247,8 @@ impl InventoryWatch {
                 continue;
             };
             self.last_answer = Instant::now();
-            let parsing = parsing(&line).await;
             let applied = self.apply_event(&line);
-            drop((parsing, line));
+            drop(line);
             match applied {
                 Ok(Some(release)) => publish(self.inventory(), release),
                 Ok(None) => {}

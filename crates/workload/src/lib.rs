@@ -13,6 +13,7 @@ mod inventory;
 mod kubeconfig;
 mod page_size;
 mod pages;
+mod parse_gate;
 mod probe;
 mod proxy;
 mod reach;

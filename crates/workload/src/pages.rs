@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::{response::MAX_EVENT, watch_error::WatchError};
+use crate::{parse_gate::parse_limited, response::MAX_EVENT, watch_error::WatchError};
 
 /// Maximum number of objects in a page: twice as many as are requested at most.
 const MAX_ITEMS: usize = 2_000;
@@ -21,6 +21,8 @@ const MAX_TOKEN: usize = 4096;
 const MAX_VALUES: usize = 100_000;
 /// A shorter object has few values.
 const SHORT_OBJECT: usize = 64 << 10;
+/// A shorter page takes little memory, whatever is wrong with it.
+const LARGE_PAGE: usize = 1 << 20;
 
 /// A page of a list.
 #[derive(Deserialize)]
@@ -42,7 +44,7 @@ struct PageMetadata {
 impl<'a> Page<'a> {
     /// Reads a page.
     pub fn parse(text: &'a [u8]) -> Result<Self, WatchError> {
-        let page: Self = serde_json::from_slice(text).map_err(|_| WatchError::Unreadable)?;
+        let page: Self = parse_page(text)?;
         let PageMetadata { resource_version, token } = &page.metadata;
         if resource_version.len() > MAX_NAME || token.len() > MAX_TOKEN {
             return Err(WatchError::Unreadable);
@@ -133,8 +135,23 @@ pub fn parse<'a, T: Deserialize<'a>>(text: &'a RawValue) -> Result<T, WatchError
     serde_json::from_str(text.get()).map_err(|_| WatchError::Unreadable)
 }
 
+/// Reads a response whose parts are not parsed.
+pub fn parse_page<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, WatchError> {
+    let parsed = parse_limited(text.len() > LARGE_PAGE, || serde_json::from_slice(text));
+    parsed.map_err(|_| WatchError::Unreadable)
+}
+
+/// Reads an object, unless it would take too much memory. `read` gets its text.
+pub fn read_limited<T>(
+    object: &RawValue,
+    read: impl FnOnce(&RawValue) -> Result<T, WatchError>,
+) -> Result<T, WatchError> {
+    check_object(object)?;
+    parse_limited(object.get().len() > SHORT_OBJECT, || read(object))
+}
+
 /// Returns an error if an object would take too much memory once it is parsed.
-pub fn check_object(object: &RawValue) -> Result<(), WatchError> {
+fn check_object(object: &RawValue) -> Result<(), WatchError> {
     let text = object.get().as_bytes();
     if text.len() <= SHORT_OBJECT {
         return Ok(());

@@ -7,10 +7,7 @@ use http::{HeaderValue, Request, Response, header::ACCEPT_ENCODING};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
 use kube::{Client, client::Body, core::Status};
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::Instant,
-};
+use tokio::time::Instant;
 
 use crate::{
     budget::{ClusterBudget, Grant, KeptShare},
@@ -21,9 +18,6 @@ use crate::{
 
 /// The beginning of an event that is not complete yet takes no memory of the budget.
 const FREE_EVENT: usize = 16 << 10;
-/// What is parsed from a text takes several times its size, so few large ones are parsed at the same time.
-const LARGE_TEXT: usize = 256 << 10;
-static LARGE_TEXTS: Semaphore = Semaphore::const_new(2);
 
 /// A client of a workload cluster. Clones share its connections.
 #[derive(Clone)]
@@ -90,15 +84,6 @@ impl Deref for Text {
     fn deref(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// Waits until a text may be parsed. What is returned has to be kept meanwhile; nothing else is waited for with it.
-pub async fn parsing(text: &[u8]) -> Option<SemaphorePermit<'static>> {
-    if text.len() < LARGE_TEXT {
-        return None;
-    }
-    // It is never closed.
-    LARGE_TEXTS.acquire().await.ok()
 }
 
 /// Reads a body. Each frame is freed before the next one, so that the connection uses its memory again.

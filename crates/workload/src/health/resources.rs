@@ -31,8 +31,8 @@ use serde::Deserialize;
 
 use super::kind::ObjectKind;
 use crate::{
-    pages::{Items, parse},
-    request::{ClusterClient, parsing},
+    pages::{Items, parse, parse_page},
+    request::ClusterClient,
     watch_error::WatchError,
 };
 
@@ -141,7 +141,6 @@ impl Resources {
     ) -> Result<Names, WatchError> {
         let request = Request::get(group).body(Vec::new()).map_err(kube::Error::HttpError)?;
         let text = client.read(request).await?;
-        let _parsing = parsing(&text).await;
         let names: Names = Arc::new(names(&text)?);
         self.lock().insert(kind.api_version.clone(), names.clone());
         Ok(names)
@@ -179,7 +178,7 @@ struct NamedKind {
 
 /// Returns the names of the kinds that can be listed and watched.
 fn names(text: &[u8]) -> Result<BTreeMap<String, String>, WatchError> {
-    let list: ResourceList<'_> = serde_json::from_slice(text).map_err(|_| WatchError::Unreadable)?;
+    let list: ResourceList<'_> = parse_page(text)?;
     let is_usable = |one: &NamedKind| {
         !one.name.contains('/')
             && one.name.len().max(one.kind.len()) <= MAX_NAME

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     page_size::PageSize,
-    pages::{Change, Event, Page, check_object},
-    request::{ClusterClient, Lines, parsing},
+    pages::{Change, Event, Page, read_limited},
+    request::{ClusterClient, Lines},
     status::failure_status,
     turn::in_turn,
     watch_error::{Next, WatchError},
@@ -153,7 +153,6 @@ impl KindWatch {
                 }
                 text => text?,
             };
-            let _parsing = parsing(&text).await;
             let page = Page::parse(&text)?;
             self.read_page(&page, &mut listed).await;
             kept.set(listed.bytes)?;
@@ -191,7 +190,10 @@ impl KindWatch {
     /// Reads an object and its state, which results from the health check of its release if there is one for the kind. Its
     /// fingerprint is computed only if it is needed.
     fn read(&self, object: &RawValue, needs_fingerprint: bool) -> Result<ReadObject, WatchError> {
-        check_object(object)?;
+        read_limited(object, |object| self.read_parts(object, needs_fingerprint))
+    }
+
+    fn read_parts(&self, object: &RawValue, needs_fingerprint: bool) -> Result<ReadObject, WatchError> {
         let (head, state) = read_object(&self.kind, object)?;
         let fingerprint = needs_fingerprint.then(|| fingerprint(&self.kind, object).ok()).flatten();
         let states = self.watches.states();
@@ -233,7 +235,6 @@ impl KindWatch {
     /// Follows the watch until it ends.
     async fn follow(&self, mut lines: Lines) -> Result<(), WatchError> {
         while let Some(line) = lines.next().await? {
-            let _parsing = parsing(&line).await;
             self.take_in(&line)?;
             tokio::task::consume_budget().await;
         }
@@ -257,8 +258,7 @@ impl KindWatch {
                 self.watches.keep()?;
             }
             Change::Deleted | Change::Bookmark | Change::Error => {
-                let head = check_object(event.object).and_then(|()| read_head(event.object));
-                let Ok(head) = head else { return Ok(()) };
+                let Ok(head) = read_limited(event.object, read_head) else { return Ok(()) };
                 let is_deleted = event.change == Change::Deleted;
                 self.update_at(&head.version, |states, now| {
                     if is_deleted { states.deleted(&self.kind, &head, now) } else { Vec::new() }

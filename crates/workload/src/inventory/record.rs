@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    pages::{MAX_NAME, check_object, parse},
+    pages::{MAX_NAME, parse, read_limited},
     watch_error::WatchError,
 };
 
@@ -37,11 +37,10 @@ struct Metadata {
 impl Record {
     /// Reads an object.
     pub fn parse(object: &RawValue) -> Result<Self, WatchError> {
-        // No tool writes such a record, and its labels would take much memory.
-        if check_object(object).is_err() {
-            return Ok(Self::default());
-        }
-        let record: Self = parse(object)?;
+        let read = read_limited(object, |object| Ok(parse(object)));
+        // No tool writes an object that is too large.
+        let Ok(record) = read else { return Ok(Self::default()) };
+        let record: Self = record?;
         if record.metadata.resource_version.as_ref().is_some_and(|version| version.len() > MAX_NAME) {
             return Err(WatchError::Unreadable);
         }
