@@ -1,13 +1,14 @@
 //! The flags that decide which addresses Chandler may connect to.
 
-use chandler_core::addresses::{AddressPolicy, AddressRange};
+use chandler_core::addresses::{AddressPolicy, AddressRange, AllowFlag};
 use clap::Args;
 
 /// The manager's flags for the addresses of sources and of clusters.
 #[derive(Debug, Args)]
 pub struct AddressFlags {
     /// Allow sources, API servers of workload clusters and their proxies at this address or range, such as 10.0.0.0/8, even if
-    /// it is loopback, link-local, private or refused; can be repeated
+    /// it is loopback, private or refused. Link-local addresses and metadata services of clouds need a single address or a
+    /// link-local range; can be repeated
     #[arg(long, value_name = "RANGE", env = "CHANDLER_ALLOW_ADDRESS", value_delimiter = ',')]
     allow_address: Vec<AddressRange>,
     /// Refuse sources, API servers of workload clusters and their proxies in private networks, except at addresses of
@@ -15,7 +16,7 @@ pub struct AddressFlags {
     #[arg(long)]
     refuse_private_addresses: bool,
     /// Refuse sources and API servers of workload clusters whose certificate is not verified (`insecureSkipTLSVerify`,
-    /// `insecure-skip-tls-verify`), except at addresses of --allow-address
+    /// `insecure-skip-tls-verify`)
     #[arg(long)]
     refuse_unverified_tls: bool,
     /// Allow repositories and registries at this address or range, such as 127.0.0.0/8, even if it is loopback,
@@ -50,11 +51,13 @@ impl AddressFlags {
             refuse_private: refuse_private_addresses,
             refuse_unverified: refuse_unverified_tls,
             trusted: hub.cloned().into_iter().collect(),
+            flag: AllowFlag::Address,
         };
         let sources = AddressPolicy {
             allowed: [allow_address, allow_source_address].concat(),
             refused: refuse_source_address,
             trusted: Vec::new(),
+            flag: AllowFlag::SourceAddress,
             ..clusters.clone()
         };
         AddressPolicies { sources, clusters }

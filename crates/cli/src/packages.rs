@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use chandler_cli_support::user_dirs;
+use chandler_core::addresses::AllowFlag;
 use chandler_source::{AddressPolicy, AddressRange, Packages, SourceOptions, Store};
 use clap::Args;
 
@@ -29,6 +30,7 @@ impl SourceArgs {
         let store = Store::open(&directory).with_context(|| format!("opening {}", directory.display()))?;
         let addresses = AddressPolicy {
             allowed: [allow_address, allow_source_address].concat(),
+            flag: AllowFlag::SourceAddress,
             ..AddressPolicy::default()
         };
         let options = SourceOptions { addresses, ..SourceOptions::default() };

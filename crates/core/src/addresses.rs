@@ -2,23 +2,18 @@
 //!
 //! The Helm driver has the same rules (`tools/helm/internal/address`); `addresses/cases.json` is the test of both.
 
+mod ranges;
+
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr},
     str::FromStr,
 };
 
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
-/// Metadata services of clouds that do not have link-local addresses.
-const METADATA: [IpAddr; 5] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254)),
-];
+use self::ranges::{embedded_ipv4, ends_in_number, is_narrow, is_private, kind};
 
 /// The environment variable that contains the policy for package tools, as JSON.
 const VARIABLE: &str = "CHANDLER_ADDRESS_POLICY";
@@ -64,7 +59,8 @@ impl ServerCertificate {
 
 /// Decides which addresses may be connected to. Loopback, link-local and similar addresses are refused, so that a user who can
 /// set the URL of a repository or write a kubeconfig cannot make Chandler connect to its own host or to the metadata service of
-/// its cloud. `allowed` takes precedence over all refusals.
+/// its cloud. `allowed` takes precedence over all refusals of addresses; metadata services and link-local addresses need a range
+/// that is meant for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPolicy {
@@ -76,6 +72,28 @@ pub struct AddressPolicy {
     pub refuse_unverified: bool,
     /// `HOST:PORT` of services of this installation, whose addresses are not checked.
     pub trusted: Vec<String>,
+    /// The flag that adds to `allowed`, for messages.
+    #[serde(skip)]
+    pub flag: AllowFlag,
+}
+
+/// A flag that allows addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AllowFlag {
+    /// `--allow-address`, for everything.
+    #[default]
+    Address,
+    /// `--allow-source-address`, for sources only.
+    SourceAddress,
+}
+
+impl fmt::Display for AllowFlag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Address => "--allow-address",
+            Self::SourceAddress => "--allow-source-address",
+        })
+    }
 }
 
 /// An address is not allowed.
@@ -85,6 +103,7 @@ pub struct RefusedAddress {
     /// `None` means that a proxy resolves the name.
     pub address: Option<IpAddr>,
     kind: Kind,
+    flag: AllowFlag,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +116,7 @@ enum Kind {
     Configured,
     Private,
     Unverified,
+    Notation,
 }
 
 impl fmt::Display for Kind {
@@ -110,32 +130,29 @@ impl fmt::Display for Kind {
             Self::Configured => "a refused",
             Self::Private => "a private",
             Self::Unverified => "an unverified",
+            Self::Notation => "an unclear",
         })
     }
 }
 
 impl fmt::Display for RefusedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, address, kind } = self;
-        if *kind == Kind::Unverified {
-            write!(
+        let Self { host, address, kind, flag } = self;
+        match (kind, address) {
+            (Kind::Unverified, _) => write!(
                 f,
                 "the certificate of {host} would not be verified, which --refuse-unverified-tls forbids; give Chandler the \
                  certificate authority instead"
-            )?;
-            return address.map_or(Ok(()), |address| write!(f, ", or {}", Advice(address)));
+            ),
+            (Kind::Notation, _) => {
+                write!(f, "{host} is an address in an unusual notation; write it as four numbers with dots")
+            }
+            (_, None) => write!(f, "{host} has {kind} address"),
+            (_, Some(address)) => write!(
+                f,
+                "{host} is at {address}, {kind} address; to allow it, start the manager with {flag} {address}"
+            ),
         }
-        let Some(address) = *address else { return write!(f, "{host} has {kind} address") };
-        write!(f, "{host} is at {address}, {kind} address; to allow it, {}", Advice(address))
-    }
-}
-
-/// How an operator allows an address.
-struct Advice(IpAddr);
-
-impl fmt::Display for Advice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start the manager with --allow-address {}", self.0)
     }
 }
 
@@ -148,17 +165,41 @@ impl AddressPolicy {
         certificate: ServerCertificate,
     ) -> Result<(), RefusedAddress> {
         let effective = embedded_ipv4(address);
-        if contains(&self.allowed, effective) || contains(&self.allowed, address) {
-            return Ok(());
+        let covers = |range: &AddressRange| range.0.contains(&effective) || range.0.contains(&address);
+        let by_default = kind(effective);
+        let is_allowed = match by_default {
+            Some(Kind::Metadata | Kind::LinkLocal) => {
+                self.allowed.iter().any(|range| is_narrow(&range.0) && covers(range))
+            }
+            _ => self.allowed.iter().any(covers),
+        };
+        let kind = if is_allowed {
+            None
+        } else {
+            by_default
+                .or_else(|| self.refused.iter().any(covers).then_some(Kind::Configured))
+                .or_else(|| (self.refuse_private && is_private(effective)).then_some(Kind::Private))
+        };
+        if let Some(kind) = kind {
+            return Err(self.refusal(host, Some(effective), kind));
         }
-        let is_configured = contains(&self.refused, effective) || contains(&self.refused, address);
-        let kind = kind(effective)
-            .or_else(|| is_configured.then_some(Kind::Configured))
-            .or_else(|| (self.refuse_private && is_private(effective)).then_some(Kind::Private))
-            .or_else(|| self.unverified(certificate));
-        kind.map_or(Ok(()), |kind| {
-            Err(RefusedAddress { host: host.to_owned(), address: Some(effective), kind })
-        })
+        self.check_certificate(host, certificate)
+    }
+
+    /// Returns an error if the certificate of a server has to be verified, and is not.
+    pub fn check_certificate(
+        &self,
+        host: &str,
+        certificate: ServerCertificate,
+    ) -> Result<(), RefusedAddress> {
+        if self.refuse_unverified && certificate == ServerCertificate::Unverified {
+            return Err(self.refusal(host, None, Kind::Unverified));
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, host: &str, address: Option<IpAddr>, kind: Kind) -> RefusedAddress {
+        RefusedAddress { host: host.to_owned(), address, kind, flag: self.flag }
     }
 
     /// Checks the host of a URL before it is resolved: a literal address. The address of a name is checked when the connection
@@ -182,8 +223,10 @@ impl AddressPolicy {
         if lower == "localhost" || lower.ends_with(".localhost") {
             return self.check(host, IpAddr::V4(Ipv4Addr::LOCALHOST), certificate);
         }
-        self.unverified(certificate)
-            .map_or(Ok(()), |kind| Err(RefusedAddress { host: host.to_owned(), address: None, kind }))
+        if ends_in_number(host) {
+            return Err(self.refusal(host, None, Kind::Notation));
+        }
+        self.check_certificate(host, certificate)
     }
 
     /// Returns whether a service belongs to this installation.
@@ -198,58 +241,11 @@ impl AddressPolicy {
         // An empty text, which is impossible here, means the default policy.
         (VARIABLE.to_owned(), serde_json::to_string(self).unwrap_or_default())
     }
-
-    fn unverified(&self, certificate: ServerCertificate) -> Option<Kind> {
-        let refused = self.refuse_unverified && certificate == ServerCertificate::Unverified;
-        refused.then_some(Kind::Unverified)
-    }
 }
 
 /// Returns a host without the brackets of IPv6 and the dot of the root domain.
 fn bare(host: &str) -> &str {
     host.trim_matches(['[', ']']).trim_end_matches('.')
-}
-
-fn contains(ranges: &[AddressRange], address: IpAddr) -> bool {
-    ranges.iter().any(|range| range.0.contains(&address))
-}
-
-fn kind(address: IpAddr) -> Option<Kind> {
-    if METADATA.contains(&address) {
-        return Some(Kind::Metadata);
-    }
-    match address {
-        IpAddr::V4(v4) if v4.is_loopback() => Some(Kind::Loopback),
-        IpAddr::V4(v4) if v4.is_link_local() => Some(Kind::LinkLocal),
-        IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(Kind::Unspecified),
-        IpAddr::V4(v4) if v4.is_multicast() || v4.is_broadcast() => Some(Kind::Multicast),
-        IpAddr::V6(v6) if v6.is_loopback() => Some(Kind::Loopback),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Kind::LinkLocal),
-        IpAddr::V6(v6) if v6.is_unspecified() => Some(Kind::Unspecified),
-        IpAddr::V6(v6) if v6.is_multicast() => Some(Kind::Multicast),
-        _ => None,
-    }
-}
-
-/// Returns whether an address is of a private network, or of the network between a provider and its customers.
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64,
-        IpAddr::V6(v6) => v6.is_unique_local() || v6.segments()[0] & 0xffc0 == 0xfec0,
-    }
-}
-
-/// Returns the IPv4 address that is embedded in an IPv6 address (mapped, compatible, NAT64, 6to4), or the address itself.
-fn embedded_ipv4(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else { return address };
-    let [first, second, third, .., high, low] = v6.segments();
-    let joined = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
-    match v6.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => address,
-        [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => joined(high, low),
-        _ if first == 0x2002 => joined(second, third),
-        _ => address,
-    }
 }
 
 #[cfg(test)]

@@ -129,19 +129,21 @@ pub struct StoredRevision {
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseInventory {
     releases: HashMap<ReleaseId, BTreeMap<u32, RevisionState>>,
+    /// The number of revisions of all releases.
+    count: usize,
     pending: PendingRecords,
 }
 
 impl ReleaseInventory {
     /// Returns the number of stored revisions of all releases.
     pub fn count(&self) -> usize {
-        self.releases.values().map(BTreeMap::len).sum()
+        self.count
     }
 
     /// Returns an empty inventory that remembers since when pending records are unchanged. Those that are not stored again
     /// are removed by [`Self::forget_absent`].
     pub fn with_pending(pending: PendingRecords) -> Self {
-        Self { releases: HashMap::new(), pending }
+        Self { pending, ..Self::default() }
     }
 
     /// Removes what [`Self::with_pending`] remembers about records that do not exist any more.
@@ -177,7 +179,10 @@ impl ReleaseInventory {
 
     /// Adds or replaces a revision.
     pub fn store(&mut self, stored: StoredRevision) {
-        self.releases.entry(stored.release).or_default().insert(stored.seen.revision, stored.seen);
+        let revisions = self.releases.entry(stored.release).or_default();
+        if revisions.insert(stored.seen.revision, stored.seen).is_none() {
+            self.count += 1;
+        }
     }
 
     /// Adds or replaces a revision whose record was seen.
@@ -195,7 +200,9 @@ impl ReleaseInventory {
     pub fn forget(&mut self, stored: &StoredRevision) {
         self.pending.remove(&stored.release, stored.seen.revision);
         if let Some(revisions) = self.releases.get_mut(&stored.release) {
-            revisions.remove(&stored.seen.revision);
+            if revisions.remove(&stored.seen.revision).is_some() {
+                self.count -= 1;
+            }
             if revisions.is_empty() {
                 self.releases.remove(&stored.release);
             }
@@ -295,6 +302,21 @@ mod tests {
         let name = records().object_name(&ReleaseId::new("default", "hello"), 12);
         assert_eq!(name, "sh.helm.release.v1.hello.v12");
         assert_eq!(records().revision("default", &BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn revisions_are_counted_once() {
+        let mut inventory = ReleaseInventory::default();
+        let revision =
+            |version: &str| records().revision("default", &labels(version, "deployed", None)).unwrap();
+        for (version, count) in [("1", 1), ("2", 2), ("2", 2)] {
+            inventory.store(revision(version));
+            assert_eq!(inventory.count(), count);
+        }
+        for (version, count) in [("3", 2), ("2", 1), ("2", 1), ("1", 0)] {
+            inventory.forget(&revision(version));
+            assert_eq!(inventory.count(), count);
+        }
     }
 
     #[test]

@@ -29,6 +29,18 @@ pub enum Attack {
     EndlessErrors,
     /// The manager gets an event without an end.
     EndlessEvents,
+    /// The manager gets a list of records with millions of empty objects, which take much more memory than their text.
+    ManyObjects,
+    /// The manager gets a list of records with a version of many MiB.
+    LongVersion,
+    /// The manager gets an event of a record with millions of empty fields.
+    ManyFields,
+    /// The manager gets a list of records that is a text, as another server may answer it.
+    Text,
+    /// The manager gets an event that is no status of Kubernetes, but has a message.
+    ErrorEvent,
+    /// The manager gets most of a large list of records, and then nothing.
+    UnfinishedLists,
     /// The driver gets responses without an end.
     EndlessDiscovery,
     /// The manager is redirected to this address.
@@ -111,12 +123,72 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
                 let location = format!("location: http://{to}{}\r\n", head.path);
                 respond(&mut stream, "307 Temporary Redirect", &location, "").await
             }
+            (attack, false) if head.path.contains("/secrets") => {
+                let is_watch = head.path.contains("watch=true");
+                records(&mut stream, attack, is_watch, &head.path).await
+            }
             _ => usual(&mut stream, &head.path).await,
         };
         if answered.is_err() {
             return;
         }
     }
+}
+
+/// Answers a request for the records of releases, or for their watch.
+async fn records(
+    stream: &mut TlsStream<TcpStream>,
+    attack: &Attack,
+    is_watch: bool,
+    path: &str,
+) -> std::io::Result<()> {
+    let size = 15 << 20;
+    let body = match (attack, is_watch) {
+        (Attack::ManyObjects, false) => {
+            format!(r#"{{"metadata":{{}},"items":[{}{{}}]}}"#, "{},".repeat(size / 3))
+        }
+        (Attack::LongVersion, false) => {
+            format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#, "7".repeat(size))
+        }
+        (Attack::Text, false) => format!(r#""{INTERNAL_SECRET}""#),
+        (Attack::ManyFields, true) => {
+            let fields = "{},".repeat(size / 3);
+            let event =
+                format!(r#"{{"object":{{"metadata":{{"managedFields":[{fields}{{}}]}}}},"type":"ADDED"}}"#);
+            return stream_event(stream, &event).await;
+        }
+        (Attack::ErrorEvent, true) => {
+            let event = format!(r#"{{"type":"ERROR","object":{{"message":"{INTERNAL_SECRET}"}}}}"#);
+            return stream_event(stream, &event).await;
+        }
+        (Attack::UnfinishedLists, false) => return unfinished(stream).await,
+        _ => return usual(stream, path).await,
+    };
+    respond(stream, "200 OK", "content-type: application/json\r\n", &body).await
+}
+
+/// Sends all of a list of 16 MiB but its last byte.
+async fn unfinished(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
+    let (chunk, chunks) = (vec![b' '; 1 << 16], 256);
+    let length = chunk.len() * chunks;
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    for _ in 1..chunks {
+        stream.write_all(&chunk).await?;
+    }
+    stream.write_all(&chunk[1..]).await?;
+    stream.flush().await?;
+    std::future::pending().await
+}
+
+/// Sends an event, and leaves the watch open.
+async fn stream_event(stream: &mut TlsStream<TcpStream>, event: &str) -> std::io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(format!("{:x}\r\n{event}\n\r\n", event.len() + 1).as_bytes()).await?;
+    stream.flush().await?;
+    std::future::pending().await
 }
 
 /// Reads the head of a request without a body.

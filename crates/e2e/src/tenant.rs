@@ -84,6 +84,15 @@ impl Tenant {
         .await
     }
 
+    /// Waits until the release of a placement on a cluster is ready.
+    pub async fn wait_ready(&self, placement: &str, cluster: &str) {
+        eventually_within(REPORTED_WITHIN, &format!("{placement} on {cluster} is ready"), || async {
+            let release = self.release(placement, cluster).await?;
+            (condition(release.status.as_ref()?, "Ready")?.status == "True").then_some(())
+        })
+        .await;
+    }
+
     async fn release(&self, placement: &str, cluster: &str) -> Option<HelmReleaseProxy> {
         let releases: Api<HelmReleaseProxy> = Api::namespaced(self.client.clone(), &self.namespace);
         let owned = format!("helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name={placement}");

@@ -1,38 +1,81 @@
 //! Decides which connections to the hooks are kept, so that a client that opens many cannot keep Cluster API out.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
 
 /// Connections that may be open at the same time.
 pub const MAX_CONNECTIONS: usize = 128;
-/// Those of one client, by its address. Cluster API has at most as many as controllers that call hooks at the same time.
-pub const MAX_PER_CLIENT: usize = 64;
+
+const WAITING: u8 = 0;
+const HANDLED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// How far the request of a connection is. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Progress(Arc<AtomicU8>);
+
+impl Progress {
+    /// Takes in that the request is complete and is handled now. From then on, the connection is never closed for another one.
+    pub fn begin_handling(&self) {
+        self.change(HANDLED);
+    }
+
+    /// Closes a connection whose request is not complete. Returns `false` if the request is handled.
+    pub fn close(&self) -> bool {
+        self.change(CLOSED)
+    }
+
+    fn change(&self, to: u8) -> bool {
+        self.0.compare_exchange(WAITING, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Acquire) == WAITING
+    }
+}
 
 /// An open connection. They are listed from the oldest to the newest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct OpenConnection {
     pub id: u64,
     pub client: IpAddr,
+    pub progress: Progress,
 }
 
-/// Returns the connection that makes room for a new one of `client`: its own oldest if it has as many as it may, or the
-/// oldest of the client with the most. `None` means that there is room.
-///
-/// A connection serves one request within a moment, so the oldest of many is most likely idle.
-pub fn replaced(open: &[OpenConnection], client: IpAddr) -> Option<u64> {
+/// How a new connection gets a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Free,
+    /// This connection makes room.
+    Replace(u64),
+    /// All requests are being handled, which takes a moment.
+    Wait,
+}
+
+/// Decides how a new connection gets a place. If there are too many, the oldest of the client with the most makes room, among
+/// those whose request is not complete: Cluster API sends its requests at once, so most of these are idle.
+pub fn place<'a>(open: impl Iterator<Item = &'a OpenConnection>) -> Place {
+    let (mut total, mut waiting) = (0, Vec::new());
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for connection in open {
-        *counts.entry(connection.client).or_default() += 1;
+        total += 1;
+        if connection.progress.is_waiting() {
+            *counts.entry(connection.client).or_default() += 1;
+            waiting.push(connection);
+        }
     }
-    let oldest_of =
-        |client: IpAddr| open.iter().find(|connection| connection.client == client).map(|one| one.id);
-    if counts.get(&client).is_some_and(|own| *own >= MAX_PER_CLIENT) {
-        return oldest_of(client);
+    if total < MAX_CONNECTIONS {
+        return Place::Free;
     }
-    if open.len() < MAX_CONNECTIONS {
-        return None;
-    }
-    let most = counts.values().max()?;
-    open.iter().find(|connection| counts.get(&connection.client) == Some(most)).map(|one| one.id)
+    let most = counts.values().max();
+    let oldest = waiting.iter().find(|connection| counts.get(&connection.client) == most);
+    oldest.map_or(Place::Wait, |connection| Place::Replace(connection.id))
 }
 
 #[cfg(test)]
@@ -43,26 +86,49 @@ mod tests {
         IpAddr::from([10, 0, (number / 256).try_into().unwrap(), (number % 256).try_into().unwrap()])
     }
 
-    /// Lists connections of clients, as (client, number of connections), in this order.
-    fn open(clients: &[(usize, usize)]) -> Vec<OpenConnection> {
-        let clients =
-            clients.iter().flat_map(|(client, count)| std::iter::repeat_n(address(*client), *count));
-        (0..).zip(clients).map(|(id, client)| OpenConnection { id, client }).collect()
+    /// Lists connections of clients, as (client, number of connections, whether they are handled), in this order.
+    fn open(clients: &[(usize, usize, bool)]) -> Vec<OpenConnection> {
+        let clients = clients
+            .iter()
+            .flat_map(|(client, count, is_handled)| std::iter::repeat_n((client, is_handled), *count));
+        let connection = |(id, (client, is_handled)): (u64, (&usize, &bool))| {
+            let progress = Progress::default();
+            if *is_handled {
+                progress.begin_handling();
+            }
+            OpenConnection { id, client: address(*client), progress }
+        };
+        (0..).zip(clients).map(connection).collect()
     }
 
     #[test]
-    fn the_client_with_the_most_connections_makes_room() {
-        let one_each: Vec<_> = (0..MAX_CONNECTIONS).map(|client| (client, 1)).collect();
-        let rows: [(&str, &[(usize, usize)], usize, Option<u64>); 6] = [
-            ("nothing is open", &[], 1, None),
-            ("there is room", &[(1, 63), (2, 63)], 1, None),
-            ("a client at its limit replaces its own oldest", &[(2, 3), (1, 64)], 1, Some(3)),
-            ("another one is not affected", &[(1, 64)], 2, None),
-            ("without room, the client with the most makes it", &[(2, 40), (1, 60), (3, 28)], 2, Some(40)),
-            ("of equal clients, the oldest connection ends", &one_each, 500, Some(0)),
+    fn the_client_with_the_most_idle_connections_makes_room() {
+        let one_each: Vec<_> = (0..MAX_CONNECTIONS).map(|client| (client, 1, false)).collect();
+        let rows: [(&str, &[(usize, usize, bool)], Place); 8] = [
+            ("nothing is open", &[], Place::Free),
+            ("there is room", &[(1, 127, false)], Place::Free),
+            ("one client has all", &[(1, 128, false)], Place::Replace(0)),
+            (
+                "the client with the most makes room",
+                &[(2, 40, false), (1, 60, false), (3, 28, false)],
+                Place::Replace(40),
+            ),
+            ("of equal clients, the oldest connection ends", &one_each, Place::Replace(0)),
+            ("a request that is handled is not cut", &[(1, 100, true), (2, 28, false)], Place::Replace(100)),
+            ("also if it is the oldest of many", &[(1, 1, true), (1, 127, false)], Place::Replace(1)),
+            ("all are handled", &[(1, 100, true), (2, 28, true)], Place::Wait),
         ];
-        for (name, clients, client, expected) in rows {
-            assert_eq!(replaced(&open(clients), address(client)), expected, "{name}");
+        for (name, clients, expected) in rows {
+            assert_eq!(place(open(clients).iter()), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_connection_is_either_closed_or_handled() {
+        let handled = Progress::default();
+        handled.begin_handling();
+        assert!(!handled.close());
+        let closed = Progress::default();
+        assert!(closed.close() && !closed.close());
     }
 }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod certificates;
+mod connections;
 mod discovery;
 mod endpoint;
 mod error;

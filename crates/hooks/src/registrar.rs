@@ -85,7 +85,11 @@ impl Registrar {
                 tracing::info!("the hooks are registered with Cluster API");
             }
             Discovery::Failed(reason) if self.logged != *reason => {
-                tracing::warn!(reason, "Cluster API cannot reach the hooks");
+                tracing::warn!(
+                    reason,
+                    "Cluster API cannot reach the hooks; check that a NetworkPolicy admits its namespace \
+                     (networkPolicy.hooksFrom of the chart)"
+                );
                 self.logged.clone_from(reason);
             }
             Discovery::Discovered | Discovery::Failed(_) | Discovery::Pending => {}

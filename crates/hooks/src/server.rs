@@ -1,7 +1,6 @@
 //! Serves the hooks over TLS.
 
 use std::{
-    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,35 +9,35 @@ use std::{
 };
 
 use axum::{
-    Router,
+    Extension, Router,
     body::{Body, to_bytes},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::post,
 };
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
 use rustls::ServerConfig;
 use serde::Serialize;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::{AbortHandle, JoinSet},
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Error, FailurePolicy, Hook, HookHandler, HookResponse,
-    admission::{OpenConnection, replaced},
-    certificates::CertificateResolver,
-    request::HookRequest,
-    wire,
+    Error, FailurePolicy, Hook, HookHandler, HookResponse, admission::Progress,
+    certificates::CertificateResolver, connections::Connections, request::HookRequest, wire,
 };
 
-/// Limit of a whole connection. Cluster API times out earlier.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of a whole connection, longer than the limits below together, so that it cuts no call that is handled. Cluster API times
+/// out earlier.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Limits of the TLS handshake, of the head of a request, and of its body.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
@@ -75,10 +74,12 @@ pub async fn run(listener: TcpListener, tls: TlsAcceptor, state: ServerState) {
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                let serve = connection(stream, tls.clone(), router.clone());
-                connections.spawn(client.ip(), async move {
+                let (tls, router) = (tls.clone(), router.clone());
+                let serve = |progress| async move {
+                    let serve = connection(stream, tls, router, progress);
                     let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve).await;
-                });
+                };
+                connections.serve(client.ip(), serve).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection to the hooks");
@@ -89,51 +90,24 @@ pub async fn run(listener: TcpListener, tls: TlsAcceptor, state: ServerState) {
     }
 }
 
-/// The open connections. They end when this is dropped.
-#[derive(Default)]
-struct Connections {
-    tasks: JoinSet<()>,
-    /// From the oldest to the newest.
-    open: Vec<(OpenConnection, AbortHandle)>,
-    /// The number of connections so far.
-    accepted: u64,
-}
-
-impl Connections {
-    /// Serves a connection. If there are too many, another one ends.
-    fn spawn(&mut self, client: IpAddr, serve: impl Future<Output = ()> + Send + 'static) {
-        while self.tasks.try_join_next().is_some() {}
-        self.open.retain(|(_, task)| !task.is_finished());
-        let open: Vec<_> = self.open.iter().map(|(connection, _)| *connection).collect();
-        if let Some(replaced) = replaced(&open, client.to_canonical()) {
-            tracing::debug!(%client, "too many connections to the hooks, the oldest is closed");
-            self.open.retain(|(connection, task)| {
-                let is_kept = connection.id != replaced;
-                if !is_kept {
-                    task.abort();
-                }
-                is_kept
-            });
-        }
-        let task = self.tasks.spawn(serve);
-        self.accepted += 1;
-        self.open.push((OpenConnection { id: self.accepted, client: client.to_canonical() }, task));
-    }
-}
-
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router, progress: Progress) {
     let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake with a client of the hooks failed"),
         Err(_) => return tracing::debug!("a client of the hooks does not complete its TLS handshake"),
     };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(progress.clone());
+        router.call(request)
+    });
     // One request per connection: if the server closes an idle connection while Cluster API sends the next request, Cluster
     // API treats that as a failed call and, with `failurePolicy: Ignore`, proceeds.
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the hooks failed");
@@ -142,20 +116,26 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router) {
 
 fn router(state: &ServerState) -> Router {
     let discovery_state = state.clone();
-    let discovery = move || {
+    let discovery = move |Extension(progress): Extension<Progress>| {
+        progress.begin_handling();
         let steps = discovery_state.control_plane_steps.load(Ordering::Acquire);
         let response = wire::discovery(steps, discovery_state.failure_policy);
         async move { json(&response) }
     };
     Hook::ALL.into_iter().fold(Router::new().route(wire::DISCOVERY, post(discovery)), |router, hook| {
         let handler = state.handler.clone();
-        router.route(&hook.path(), post(move |body: Body| handle(hook, body, handler)))
+        let handle =
+            move |Extension(progress): Extension<Progress>, body: Body| handle(hook, body, handler, progress);
+        router.route(&hook.path(), post(handle))
     })
 }
 
-async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>) -> Response {
+async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>, progress: Progress) -> Response {
     let parsed = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_REQUEST_BYTES)).await {
-        Ok(Ok(body)) => HookRequest::parse(hook, &body).map_err(|error| error.to_string()),
+        Ok(Ok(body)) => {
+            progress.begin_handling();
+            HookRequest::parse(hook, &body).map_err(|error| error.to_string())
+        }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the body of the request is not complete".to_owned()),
     };

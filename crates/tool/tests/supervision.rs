@@ -3,7 +3,7 @@
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 
-use chandler_core::{failure::Category, identity::ToolId};
+use chandler_core::{addresses::AddressPolicy, failure::Category, identity::ToolId};
 use chandler_tool::{
     PackageTool, ProcessGuard, Supervisor, SupervisorConfig, TemplateService, Tools,
     generated::tool::{
@@ -16,7 +16,9 @@ use rustix::process::{Pid, Signal, kill_process};
 fn config() -> SupervisorConfig {
     let tool = std::env::var("CHANDLER_TOOL")
         .expect("run these tests with `cargo xtask test`, which builds the driver");
-    SupervisorConfig::new(tool)
+    // The driver connects to addresses of this machine, at which nothing listens.
+    let addresses = AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
+    SupervisorConfig { environment: vec![addresses.environment()], ..SupervisorConfig::new(tool) }
 }
 
 async fn pid(supervisor: &Supervisor) -> u32 {
@@ -154,7 +156,7 @@ async fn closing_does_not_wait_for_a_driver_that_starts() {
 
 #[tokio::test]
 async fn it_starts_on_demand_in_private_with_a_clean_environment() {
-    let supervisor = Supervisor::new(config());
+    let supervisor = Supervisor::new(SupervisorConfig { environment: Vec::new(), ..config() });
     assert_eq!(supervisor.stats(), (0, None), "nothing runs before it is needed");
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     assert_eq!(tool.description().await.unwrap().name, "helm");

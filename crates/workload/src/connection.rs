@@ -24,20 +24,22 @@ use chandler_telemetry::RequestCounter;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{DynamicObject, Patch, PatchParams},
+    core::Request as ResourceRequest,
 };
 use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::follower::Follower;
 use crate::{
+    budget::ResponseBudgets,
     health::HealthWatches,
     inventory,
     kubeconfig::target_from_kubeconfig,
     probe::Probe,
     reach::{self, ClientOptions, SharedClient, TargetClient},
-    response::ResponseBudgets,
+    request::ClusterClient,
 };
 
 /// Maximum number of concurrent attempts to connect, for records and for objects of releases together.
@@ -89,7 +91,7 @@ struct State {
 #[derive(Clone)]
 struct Reached {
     target: Arc<Target>,
-    client: Client,
+    client: ClusterClient,
     shared: SharedClient,
     records: Arc<ReleaseRecords>,
 }
@@ -136,14 +138,13 @@ impl Connection {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
         })?;
         let resource = inventory::resource(&records)?;
-        let stored: Api<DynamicObject> = Api::namespaced_with(client, &release.namespace, &resource);
+        let path = DynamicObject::url_path(&resource, Some(&release.namespace));
         let name = records.object_name(release, mark.revision);
         let patch = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
-        stored
-            .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(|_| ())
-            .map_err(|error| reach::failure_of(&error))
+        let request =
+            ResourceRequest::new(path).patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch));
+        let request = request.map_err(|error| reach::failure_of(&kube::Error::BuildRequest(error)))?;
+        client.read(request).await.map(|_| ()).map_err(|error| error.failure())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -244,6 +245,7 @@ impl Connections {
             self.changes.clone(),
             self.connects.clone(),
             self.lists.clone(),
+            self.clients.budgets.kept(&cluster.namespace),
         );
         let connection = Arc::new(Connection {
             cluster: cluster.clone(),

@@ -4,12 +4,9 @@
 //! Of each object only its state is kept. A watch that breaks changes nothing: the last known states stay valid.
 
 mod checks;
-mod error;
 mod fingerprint;
 mod kind;
 mod object;
-mod page_size;
-mod request;
 mod resources;
 mod source;
 mod states;
@@ -41,7 +38,7 @@ use self::{
     states::States,
     watch::{KindWatch, WatchedCluster},
 };
-use crate::{InventoryChange, reach::SharedClient};
+use crate::{InventoryChange, budget::KeptShare, reach::SharedClient, watch_error::WatchError};
 
 /// Before a kind is listed again because of a release, others may begin to use it.
 const LIST_AGAIN_PAUSE: Duration = Duration::from_secs(2);
@@ -66,6 +63,8 @@ struct Shared {
     /// Limits how many clusters list objects at the same time.
     lists: Arc<Semaphore>,
     states: Mutex<States>,
+    /// The memory of the states. It is locked after them.
+    kept: Mutex<KeptShare>,
     session: Mutex<Option<Session>>,
     /// Notified when other watches have to be open.
     watches_changed: Notify,
@@ -100,6 +99,7 @@ impl HealthWatches {
         changes: mpsc::UnboundedSender<InventoryChange>,
         connects: Arc<Semaphore>,
         lists: Arc<Semaphore>,
+        kept: KeptShare,
     ) -> Self {
         Self(Arc::new(Shared {
             cluster,
@@ -107,6 +107,7 @@ impl HealthWatches {
             connects,
             lists,
             states: Mutex::default(),
+            kept: Mutex::new(kept),
             session: Mutex::default(),
             watches_changed: Notify::new(),
             check_due: Notify::new(),
@@ -247,6 +248,8 @@ impl HealthWatches {
     /// Changes what is watched, if `change` returns `true`.
     fn update_kinds(&self, change: impl FnOnce(&mut States) -> bool) {
         let changed = change(&mut self.states());
+        // Less may be kept now. More is kept only by lists and events.
+        let _ = self.keep();
         if changed {
             self.0.watches_changed.notify_one();
         }
@@ -266,6 +269,22 @@ impl HealthWatches {
             // The receiver is dropped only while the process ends.
             let _ = self.0.changes.send(change);
         }
+    }
+
+    /// Takes in how much memory the states take. Returns an error if that is too much.
+    fn keep(&self) -> Result<(), WatchError> {
+        let states = self.states();
+        Ok(self.kept().set(states.bytes())?)
+    }
+
+    /// Takes in that the objects of a kind will take so much memory. Returns an error if that is too much.
+    fn keep_listed(&self, kind: &SharedKind, bytes: usize) -> Result<(), WatchError> {
+        let states = self.states();
+        Ok(self.kept().set(states.bytes_with(kind, bytes))?)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, KeptShare> {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn states(&self) -> MutexGuard<'_, States> {

@@ -3,8 +3,11 @@
 //! It is a list and a watch like kube's `watcher`, but every answer has a deadline, and a cluster that sends nothing is
 //! asked whether it still answers.
 
+mod record;
+#[cfg(test)]
+mod tests;
+
 use std::{
-    pin::Pin,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -12,27 +15,38 @@ use std::{
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
-    inventory::{PendingRecords, ReleaseInventory, ReleaseRecords, Sighting, StoredRevision},
+    inventory::{PendingRecords, ReleaseInventory, ReleaseRecords},
     reachability::{ANSWER_TIMEOUT, probe_at},
 };
-use futures::{Stream, StreamExt as _};
-use jiff::Timestamp;
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchEvent, WatchParams},
-    core::{GroupVersionKind, PartialObjectMeta},
+    Resource as _,
+    api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchParams},
+    core::{GroupVersionKind, Request as ResourceRequest},
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::{probe::Probe, reach::failure_of};
+use self::record::Record;
+use crate::{
+    budget::KeptShare,
+    page_size::PageSize,
+    pages::{Change, Event, Page},
+    probe::Probe,
+    request::{ClusterClient, Lines, Text},
+    status::failure_status,
+    watch_error::{Next, WatchError},
+};
 
 /// How often a cluster that does not serve the kind of the records is asked again.
 const NOT_SERVED_RETRY: Duration = Duration::from_mins(1);
-/// Number of records in one response of a list.
-const PAGE: u32 = 500;
-/// Maximum number of records of a cluster, and of bytes of a name or version in them. Those of API servers are shorter.
-const MAX_RECORDS: usize = 100_000;
-const MAX_NAME: usize = 253;
+/// Maximum number of responses of a list.
+const MAX_PAGES: usize = 1000;
+/// Maximum number of records of a cluster.
+const MAX_RECORDS: usize = 50_000;
+/// What a record takes in memory, about.
+const PER_RECORD: usize = 512;
+/// From so many records on, there is a pause after each event, because all of them are copied for it.
+const MANY_RECORDS: usize = 1_000;
+const PAUSE_PER_RECORD: Duration = Duration::from_micros(10);
 /// After so many seconds the API server ends a watch, which is then continued.
 const WATCH_SECONDS: u32 = 290;
 /// Pause before a watch that ended is continued, so that a server that ends watches at once is not flooded.
@@ -44,9 +58,6 @@ const PROBE_PAUSE: Duration = Duration::from_secs(2);
 
 /// The times at which clusters are asked count from here, so that they are common.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-type Record = PartialObjectMeta<DynamicObject>;
-type Events = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<Record>>> + Send>>;
 
 /// Returns the kind of a tool's records.
 pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
@@ -77,11 +88,14 @@ pub enum WatchEnd {
 /// The records of a tool on a cluster, listed and watched.
 pub struct InventoryWatch {
     probe: Probe,
-    api: Api<DynamicObject>,
+    client: ClusterClient,
+    /// The path of the records.
+    path: String,
     records: Arc<ReleaseRecords>,
     inventory: Arc<ReleaseInventory>,
+    kept: KeptShare,
     /// `None` means that the cluster does not serve the kind of the records.
-    events: Option<Events>,
+    events: Option<Lines>,
     version: String,
     last_answer: Instant,
 }
@@ -90,25 +104,24 @@ impl InventoryWatch {
     /// Lists the records and opens the watch. `probe` asks the cluster whenever the watch sends nothing. `pending` is what the
     /// last watch has seen.
     pub async fn open(
-        client: Client,
+        client: ClusterClient,
         probe: Probe,
         records: Arc<ReleaseRecords>,
         pending: PendingRecords,
     ) -> Result<Self, Failure> {
-        let api: Api<DynamicObject> = Api::all_with(client, &resource(&records)?);
+        let path = DynamicObject::url_path(&resource(&records)?, None);
         let mut watch = Self {
             probe,
-            api,
+            kept: client.kept(),
+            client,
+            path,
             records,
             inventory: Arc::default(),
             events: None,
             version: String::new(),
             last_answer: Instant::now(),
         };
-        // A cluster that does not serve the kind has no record of it.
-        if watch.list(pending).await? {
-            watch.events = Some(watch.open_watch().await?);
-        }
+        watch.list_and_watch(pending).await.map_err(|error| error.failure())?;
         watch.last_answer = Instant::now();
         Ok(watch)
     }
@@ -122,58 +135,76 @@ impl InventoryWatch {
         self.inventory.clone()
     }
 
-    /// Lists all records. Returns `false` if the cluster does not serve their kind.
-    async fn list(&mut self, pending: PendingRecords) -> Result<bool, Failure> {
-        let mut inventory = ReleaseInventory::with_pending(pending);
-        let mut listed = 0_usize;
-        let mut params = ListParams::default().labels(&self.records.label_selector).limit(PAGE);
-        loop {
-            let page = match self.api.list_metadata(&params).await {
-                Ok(page) => page,
-                // Every API server serves the core kinds: a 404 for them is the answer of something else.
-                Err(kube::Error::Api(status)) if status.code == 404 && self.has_api_group() => {
-                    return Ok(false);
-                }
-                Err(error) => return Err(failure_of(&error)),
-            };
-            for record in &page.items {
-                if let Some(revision) = self.recorded(record) {
-                    inventory.store_seen(revision, sighting(record));
-                }
-            }
-            listed = listed.saturating_add(page.items.len().max(1));
-            if listed > MAX_RECORDS {
-                return Err(too_many());
-            }
-            self.version = page.metadata.resource_version.unwrap_or_default();
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_none() {
-                break;
-            }
+    async fn list_and_watch(&mut self, pending: PendingRecords) -> Result<(), WatchError> {
+        // A cluster that does not serve the kind has no record of it.
+        if self.list(pending).await? {
+            self.events = Some(self.open_watch().await?);
         }
-        inventory.forget_absent();
-        self.inventory = Arc::new(inventory);
-        Ok(true)
+        Ok(())
     }
 
-    /// Whether the kind of the records belongs to an API group, which a cluster may not serve.
+    /// Lists all records. Returns `false` if the cluster does not serve their kind.
+    async fn list(&mut self, pending: PendingRecords) -> Result<bool, WatchError> {
+        let mut inventory = ReleaseInventory::with_pending(pending);
+        let mut size = PageSize::of_records();
+        let mut params = ListParams::default().labels(&self.records.label_selector);
+        for _ in 0..MAX_PAGES {
+            params.limit = Some(size.objects());
+            let text = match self.read_page(&params).await {
+                Err(WatchError::TooLarge(limit)) => {
+                    size = size.smaller().ok_or(WatchError::TooLarge(limit))?;
+                    continue;
+                }
+                Err(error) if self.has_api_group() && error.next(true) == Next::NotServed => {
+                    return Ok(false);
+                }
+                text => text?,
+            };
+            let page = Page::parse(&text)?;
+            for item in page.items() {
+                let record = Record::parse(item)?;
+                if let Some(revision) = record.revision(&self.records) {
+                    inventory.store_seen(revision, record.sighting());
+                }
+                tokio::task::consume_budget().await;
+            }
+            self.keep(inventory.count())?;
+            let (version, token) = page.into_position();
+            if token.is_empty() {
+                inventory.forget_absent();
+                self.inventory = Arc::new(inventory);
+                self.version = version;
+                return Ok(true);
+            }
+            params.continue_token = Some(token);
+        }
+        Err(WatchError::Unreadable)
+    }
+
+    async fn read_page(&mut self, params: &ListParams) -> Result<Text, WatchError> {
+        let request = ResourceRequest::new(self.path.clone()).list_metadata(params);
+        self.client.read(request.map_err(kube::Error::BuildRequest)?).await
+    }
+
+    /// Takes in that so many records are kept. Returns an error if there are too many.
+    fn keep(&mut self, count: usize) -> Result<(), WatchError> {
+        if count > MAX_RECORDS {
+            return Err(WatchError::TooManyRecords(MAX_RECORDS));
+        }
+        Ok(self.kept.set(count * PER_RECORD)?)
+    }
+
+    /// Whether the kind of the records belongs to an API group, which a cluster may not serve. Every API server serves the core
+    /// kinds: a 404 for them is the answer of something else.
     fn has_api_group(&self) -> bool {
         self.records.api_version.contains('/')
     }
 
     /// Opens the watch where the list, or the last watch, has ended.
-    async fn open_watch(&mut self) -> Result<Events, Failure> {
+    async fn open_watch(&mut self) -> Result<Lines, WatchError> {
         let params = WatchParams::default().labels(&self.records.label_selector).timeout(WATCH_SECONDS);
-        let events =
-            self.api.watch_metadata(&params, &self.version).await.map_err(|error| failure_of(&error))?;
-        Ok(events.boxed())
-    }
-
-    fn recorded(&self, record: &Record) -> Option<StoredRevision> {
-        let revision = self.records.revision(&record.namespace()?, record.labels())?;
-        let is_valid =
-            [&revision.release.namespace, &revision.release.name].iter().all(|name| name.len() <= MAX_NAME);
-        is_valid.then_some(revision)
+        let request = ResourceRequest::new(self.path.clone()).watch_metadata(&params, &self.version);
+        self.client.open(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// Follows the watch until it breaks or `list_again` is notified. `publish` gets each new state, with the release that
@@ -191,85 +222,87 @@ impl InventoryWatch {
                 }
                 return WatchEnd::ListAgain;
             };
-            let event = tokio::select! {
-                event = events.next() => event,
+            let line = tokio::select! {
+                line = events.next() => line,
                 silent = until_silent(&mut self.probe, &mut self.last_answer) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
-            let Some(event) = event else {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) if error.is_cut_off() => None,
+                Err(error) => return broken(&error),
+            };
+            let Some(line) = line else {
                 tokio::time::sleep(CONTINUE_PAUSE).await;
                 match self.open_watch().await {
                     Ok(events) => {
                         self.events = Some(events);
                         self.last_answer = Instant::now();
                     }
-                    Err(failure) => {
+                    Err(error) => {
+                        let failure = error.failure();
                         return WatchEnd::Broken { failure, silent_since: Some(self.last_answer) };
                     }
                 }
                 continue;
             };
             self.last_answer = Instant::now();
-            match self.apply_event(event) {
+            let applied = self.apply_event(&line);
+            drop(line);
+            match applied {
                 Ok(Some(release)) => publish(self.inventory(), release),
                 Ok(None) => {}
                 Err(ended) => return ended,
+            }
+            match pause_after_event(self.inventory.count()) {
+                Duration::ZERO => tokio::task::consume_budget().await,
+                pause => tokio::time::sleep(pause).await,
             }
         }
     }
 
     /// Takes in an event. Returns the release that has changed.
-    fn apply_event(
-        &mut self,
-        event: kube::Result<WatchEvent<Record>>,
-    ) -> Result<Option<ReleaseId>, WatchEnd> {
-        let (record, deleted) = match event {
-            Ok(WatchEvent::Added(record) | WatchEvent::Modified(record)) => (record, false),
-            Ok(WatchEvent::Deleted(record)) => (record, true),
-            Ok(WatchEvent::Bookmark(bookmark)) => {
-                self.version = bookmark.metadata.resource_version;
-                return Ok(None);
-            }
-            // The changes since the last event are not available any more.
-            Ok(WatchEvent::Error(status)) if status.code == 410 => return Err(WatchEnd::Expired),
-            Ok(WatchEvent::Error(status)) => return Err(broken(&kube::Error::Api(status))),
-            Err(error) => return Err(broken(&error)),
-        };
-        if let Some(version) = record.resource_version() {
-            self.version = version;
+    fn apply_event(&mut self, line: &[u8]) -> Result<Option<ReleaseId>, WatchEnd> {
+        let event = Event::parse(line).map_err(|error| broken(&error))?;
+        if event.change == Change::Error {
+            return Err(match failure_status(event.object.get().as_bytes()) {
+                // The changes since the last event are not available any more.
+                Some(status) if status.code == 410 => WatchEnd::Expired,
+                Some(status) => broken(&kube::Error::Api(status.boxed()).into()),
+                None => broken(&WatchError::Unreadable),
+            });
         }
-        let Some(revision) = self.recorded(&record) else { return Ok(None) };
-        let inventory = Arc::make_mut(&mut self.inventory);
+        let record = Record::parse(event.object).map_err(|error| broken(&error))?;
+        if let Some(version) = record.version() {
+            version.clone_into(&mut self.version);
+        }
+        if event.change == Change::Bookmark {
+            return Ok(None);
+        }
+        let Some(revision) = record.revision(&self.records) else { return Ok(None) };
         let release = revision.release.clone();
-        if deleted {
+        let inventory = Arc::make_mut(&mut self.inventory);
+        if event.change == Change::Deleted {
             inventory.forget(&revision);
         } else {
-            inventory.store_seen(revision, sighting(&record));
-            if inventory.count() > MAX_RECORDS {
-                return Err(WatchEnd::Broken { failure: too_many(), silent_since: None });
-            }
+            inventory.store_seen(revision, record.sighting());
         }
+        let count = inventory.count();
+        self.keep(count).map_err(|error| broken(&error))?;
         Ok(Some(release))
     }
 }
 
-fn too_many() -> Failure {
-    Failure::new(
-        Category::Rejected,
-        format!(
-            "the workload cluster has more than {MAX_RECORDS} records of releases; Chandler does not use it"
-        ),
-    )
+/// Returns how long to wait after an event, so that a server that sends many events for many records does not slow others down.
+fn pause_after_event(records: usize) -> Duration {
+    if records < MANY_RECORDS {
+        return Duration::ZERO;
+    }
+    PAUSE_PER_RECORD * u32::try_from(records).unwrap_or(u32::MAX)
 }
 
-/// Returns the version of a record that is seen now.
-fn sighting(record: &Record) -> Sighting {
-    let version = record.resource_version().filter(|version| version.len() <= MAX_NAME);
-    Sighting { resource_version: version.unwrap_or_default(), at: Timestamp::now() }
-}
-
-fn broken(error: &kube::Error) -> WatchEnd {
-    WatchEnd::Broken { failure: failure_of(error), silent_since: None }
+fn broken(error: &WatchError) -> WatchEnd {
+    WatchEnd::Broken { failure: error.failure(), silent_since: None }
 }
 
 /// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a

@@ -1,6 +1,9 @@
 //! Access to workload clusters from Rust: connections, the inventory of their releases, and the health
 //! of the objects of these.
 
+#[cfg(test)]
+mod api_server;
+mod budget;
 mod connection;
 mod credentials;
 mod deadline;
@@ -8,11 +11,17 @@ mod dial;
 mod health;
 mod inventory;
 mod kubeconfig;
+mod page_size;
+mod pages;
+mod parse_gate;
 mod probe;
 mod proxy;
 mod reach;
+mod request;
 mod response;
+mod status;
 mod turn;
+mod watch_error;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
 pub use deadline::{ResponseDeadlines, WATCH_SILENCE};

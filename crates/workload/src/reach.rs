@@ -30,18 +30,22 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use kube::{
-    Client, Config,
+    Config,
     client::{Body, ClientBuilder, ConfigExt as _, retry::RetryPolicy},
 };
 use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, retry::RetryLayer};
 
 use crate::{
+    budget::{ClusterBudget, ResponseBudgets},
     deadline::ResponseDeadlines,
     dial::CheckedConnector,
     probe::{self, Probe},
     proxy::{ProxyFailed, basic_authorization},
-    response::{ResponseBudgets, ResponseLimits, UnusableResponse},
+    request::ClusterClient,
+    response::{ResponseLimits, UnusableResponse},
+    status::{MAX_MESSAGE, shortened},
+    watch_error::WatchError,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,18 +63,18 @@ const HTTPS_PORT: u16 = 443;
 
 /// A client for a target, and what has connections of its own.
 pub struct TargetClient {
-    pub client: Client,
+    pub client: ClusterClient,
     pub probe: Probe,
     pub shared: SharedClient,
 }
 
 /// Creates clients whose requests share one connection if the API server supports HTTP/2.
 #[derive(Clone)]
-pub struct SharedClient(Arc<dyn Fn() -> Result<Client, Failure> + Send + Sync>);
+pub struct SharedClient(Arc<dyn Fn() -> Result<ClusterClient, Failure> + Send + Sync>);
 
 impl SharedClient {
     /// Creates a client. It connects with its first request.
-    pub fn create(&self) -> Result<Client, Failure> {
+    pub fn create(&self) -> Result<ClusterClient, Failure> {
         (self.0)()
     }
 }
@@ -161,7 +165,7 @@ where
         write_timeout: target.request_timeout,
         requests,
         deadlines: ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence },
-        limits: ResponseLimits { namespace: target.cluster.namespace.clone(), budgets },
+        budget: budgets.cluster(&target.cluster),
     };
     let client = service.client(exclusive, &HttpClient::builder(TokioExecutor::new()))?;
     let shared = move || service.client(shared.clone(), &shared_connection());
@@ -190,11 +194,11 @@ struct KubernetesService {
     write_timeout: Duration,
     requests: RequestCounter,
     deadlines: ResponseDeadlines,
-    limits: ResponseLimits,
+    budget: ClusterBudget,
 }
 
 impl KubernetesService {
-    fn client<C>(&self, connector: HttpsConnector<C>, http: &HttpBuilder) -> Result<Client, Failure>
+    fn client<C>(&self, connector: HttpsConnector<C>, http: &HttpBuilder) -> Result<ClusterClient, Failure>
     where
         C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static> + Clone + Send + Sync + 'static,
         C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -216,7 +220,9 @@ impl KubernetesService {
             .service(http);
         let builder = ClientBuilder::new(service, config.default_namespace);
         // The deadline is also that of an error whose body is read here.
-        Ok(builder.with_layer(&self.limits).with_layer(&self.deadlines).with_layer(&self.requests).build())
+        let builder =
+            builder.with_layer(&ResponseLimits).with_layer(&self.deadlines).with_layer(&self.requests);
+        Ok(ClusterClient::new(builder.build(), self.budget.clone()))
     }
 }
 
@@ -306,13 +312,19 @@ pub fn failure_of(error: &kube::Error) -> Failure {
             Category::Forbidden,
             format!(
                 "the workload cluster forbids it: {}; grant the kubeconfig's user the rights",
-                status.message
+                shortened(&status.message, MAX_MESSAGE)
             ),
         ),
         kube::Error::Api(status) => Failure::new(
             Category::Internal,
-            format!("the workload cluster answered {}: {}", status.code, status.message),
+            format!(
+                "the workload cluster answered {}: {}",
+                status.code,
+                shortened(&status.message, MAX_MESSAGE)
+            ),
         ),
+        // Its text quotes what was answered, perhaps by another server.
+        kube::Error::SerdeError(_) => WatchError::Unreadable.failure(),
         other => unreachable(other),
     }
 }
@@ -327,13 +339,14 @@ pub fn check_addresses(target: &Target, addresses: &AddressPolicy) -> Result<(),
         Some(proxy) => {
             let url: Uri = proxy.url.parse().map_err(|_| unusable(&"its proxy-url is not a URL"))?;
             let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or_default());
-            // What a service of this installation connects to, it decides itself.
             if addresses.trusts(host, port) {
-                return Ok(());
+                // What a service of this installation connects to, it decides itself.
+                addresses.check_certificate(server, certificate)
+            } else {
+                addresses
+                    .check_host(host, ServerCertificate::Verified)
+                    .and_then(|()| addresses.check_proxied_host(server, certificate))
             }
-            addresses
-                .check_host(host, ServerCertificate::Verified)
-                .and_then(|()| addresses.check_proxied_host(server, certificate))
         }
     };
     checked.map_err(|refused| unusable(&refused))
@@ -348,10 +361,8 @@ pub fn unreachable(error: &(dyn Error + 'static)) -> Failure {
         let message = format!("the API server of the workload cluster is not used: {response}");
         return Failure::new(Category::Rejected, message);
     }
-    Failure::new(
-        Category::Unreachable,
-        format!("the workload cluster cannot be reached: {}", root_cause(error)),
-    )
+    let reason = shortened(&root_cause(error), MAX_MESSAGE);
+    Failure::new(Category::Unreachable, format!("the workload cluster cannot be reached: {reason}"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Limits what an API server may answer: the size of responses, and where they come from. A workload cluster may belong to
 //! someone who wants to harm Chandler.
 
-mod budget;
-
 use std::{
     pin::Pin,
     task::{Context, Poll},
@@ -20,17 +18,14 @@ use hyper::body::Bytes;
 use kube::core::Status;
 use tower::{BoxError, Layer, Service};
 
-pub use self::budget::ResponseBudgets;
-use self::budget::{BudgetExceeded, Reservation};
+use crate::status::failure_status;
 
-/// Maximum size of a response: a page of large custom resource definitions fits.
-const MAX_RESPONSE: usize = 64 << 20;
-/// Maximum size of an event of a watch. API servers refuse larger objects.
-const MAX_EVENT: usize = 16 << 20;
+/// Maximum size of a response. A page of a list that is larger is read again with fewer objects.
+pub const MAX_RESPONSE: usize = 16 << 20;
+/// Maximum size of an event of a watch. By default, API servers accept objects of at most 3 MiB.
+pub const MAX_EVENT: usize = 4 << 20;
 /// Maximum size of an error.
-const MAX_ERROR: usize = 1 << 20;
-/// Maximum number of characters of an API server's own error message that is passed on.
-const MAX_MESSAGE: usize = 1024;
+const MAX_ERROR: usize = 64 << 10;
 
 /// A response is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,30 +38,23 @@ pub enum UnusableResponse {
     TooLarge(usize),
     #[error("an event of a watch has more than {} MiB; Chandler does not read the rest", .0 >> 20)]
     EventTooLarge(usize),
-    #[error(transparent)]
-    Budget(#[from] BudgetExceeded),
 }
 
 /// A layer that limits responses, refuses redirects, and passes nothing of an error on but the message of a Kubernetes status.
-#[derive(Clone, Debug)]
-pub struct ResponseLimits {
-    /// The namespace of the cluster.
-    pub namespace: String,
-    pub budgets: ResponseBudgets,
-}
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseLimits;
 
 impl<S> Layer<S> for ResponseLimits {
     type Service = LimitedService<S>;
 
     fn layer(&self, inner: S) -> LimitedService<S> {
-        LimitedService { limits: self.clone(), inner }
+        LimitedService { inner }
     }
 }
 
 /// A service whose responses are limited.
 #[derive(Clone, Debug)]
 pub struct LimitedService<S> {
-    limits: ResponseLimits,
     inner: S,
 }
 
@@ -87,7 +75,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let scope = if is_watch(request.uri()) { Scope::Event } else { Scope::Response };
-        let reservation = self.limits.budgets.reservation(&self.limits.namespace);
         let response = self.inner.call(request);
         async move {
             let response = response.await?;
@@ -96,10 +83,9 @@ where
                 return Err(UnusableResponse::Redirect(status.as_u16()).into());
             }
             if status.is_client_error() || status.is_server_error() {
-                let body = LimitedBody::new(response.into_body(), Scope::Error, reservation);
-                return Ok(error_response(status, body).await);
+                return Ok(error_response(status, LimitedBody::new(response.into_body(), Scope::Error)).await);
             }
-            Ok(response.map(|body| Either::Left(LimitedBody::new(body, scope, reservation))))
+            Ok(response.map(|body| Either::Left(LimitedBody::new(body, scope))))
         }
         .boxed()
     }
@@ -115,15 +101,11 @@ where
     A::Error: Into<BoxError>,
 {
     let collected = body.collect().await.map(http_body_util::Collected::to_bytes);
-    let reported = collected.ok().and_then(|body| serde_json::from_slice::<Status>(&body).ok());
-    let mut reported = reported
-        .filter(Status::is_failure)
+    let mut reported = collected
+        .ok()
+        .and_then(|body| failure_status(&body))
         .unwrap_or_else(|| Status::failure("the response is not a status of Kubernetes", ""));
     reported.code = status.as_u16();
-    if let Some((end, _)) = reported.message.char_indices().nth(MAX_MESSAGE) {
-        reported.message.truncate(end);
-        reported.message.push('…');
-    }
     // A status consists of texts and numbers, so this does not fail.
     let text = serde_json::to_vec(&reported).unwrap_or_default();
     let mut response = Response::new(Either::Right(Full::from(text)));
@@ -160,12 +142,11 @@ pub struct LimitedBody<B> {
     scope: Scope,
     /// The bytes that a reader has to keep: of the whole body, or of the line that is not complete yet.
     kept: usize,
-    reservation: Reservation,
 }
 
 impl<B> LimitedBody<B> {
-    fn new(body: B, scope: Scope, reservation: Reservation) -> Self {
-        Self { body, scope, kept: 0, reservation }
+    fn new(body: B, scope: Scope) -> Self {
+        Self { body, scope, kept: 0 }
     }
 
     fn count(&mut self, data: &[u8]) -> Result<(), UnusableResponse> {
@@ -173,8 +154,7 @@ impl<B> LimitedBody<B> {
             (Scope::Event, Some(end)) => data.len() - end - 1,
             _ => self.kept.saturating_add(data.len()),
         };
-        self.scope.check(self.kept)?;
-        Ok(self.reservation.set(self.kept)?)
+        self.scope.check(self.kept)
     }
 }
 

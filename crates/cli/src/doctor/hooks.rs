@@ -15,8 +15,9 @@ const CHECK: &str = "hooks";
 const ENABLE: &str = "to make upgrades and deletions of Clusters with a topology wait for add-ons, enable the feature gates \
                       RuntimeSDK and ClusterTopology of Cluster API, and start the manager with --hooks-endpoint (value \
                       hooks.enabled of the chart)";
-const NEXT_STEP: &str = "start the manager with the same --hooks-endpoint and check that Cluster API can reach it; if \
-                         Chandler is uninstalled, run `chandler hooks unregister`";
+const NEXT_STEP: &str = "start the manager with the same --hooks-endpoint and check that Cluster API can reach it: the \
+                         NetworkPolicy of the chart must admit its namespace (value networkPolicy.hooksFrom); if Chandler \
+                         is uninstalled, run `chandler hooks unregister`";
 
 /// Checks the ExtensionConfigs of managers for this namespace. `None` means all namespaces. `has_leader` is whether
 /// such a manager holds its leader election Lease.

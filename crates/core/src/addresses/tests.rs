@@ -7,6 +7,7 @@ const VERIFIED: ServerCertificate = ServerCertificate::Verified;
 const UNVERIFIED: ServerCertificate = ServerCertificate::Unverified;
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Case {
     name: String,
     policy: Policy,
@@ -14,6 +15,11 @@ struct Case {
     unverified: bool,
     refused: Vec<IpAddr>,
     allowed: Vec<IpAddr>,
+    /// Hosts that a proxy resolves.
+    #[serde(default)]
+    refused_hosts: Vec<String>,
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -33,13 +39,13 @@ fn ranges(texts: &[String]) -> Vec<AddressRange> {
 #[test]
 fn addresses_are_refused_in_every_notation() {
     let cases: Vec<Case> = serde_json::from_str(include_str!("cases.json")).unwrap();
-    for Case { name, policy, unverified, refused, allowed } in cases {
+    for Case { name, policy, unverified, refused, allowed, refused_hosts, allowed_hosts } in cases {
         let policy = AddressPolicy {
             allowed: ranges(&policy.allowed),
             refused: ranges(&policy.refused),
             refuse_private: policy.refuse_private,
             refuse_unverified: policy.refuse_unverified,
-            trusted: Vec::new(),
+            ..AddressPolicy::default()
         };
         let certificate = ServerCertificate::skipped(unverified);
         for address in refused {
@@ -47,6 +53,12 @@ fn addresses_are_refused_in_every_notation() {
         }
         for address in allowed {
             assert_eq!(policy.check("host", address, certificate), Ok(()), "{name}");
+        }
+        for host in refused_hosts {
+            assert!(policy.check_proxied_host(&host, certificate).is_err(), "{name}: {host} is allowed");
+        }
+        for host in allowed_hosts {
+            assert_eq!(policy.check_proxied_host(&host, certificate), Ok(()), "{name}");
         }
     }
 }
@@ -68,6 +80,7 @@ fn literal_hosts_are_checked_before_they_are_connected_to() {
         ("169.254.169.254.", false, false, false),
         ("localhost", true, false, false),
         ("A.LOCALHOST.", true, false, false),
+        ("127.1", true, false, false),
         ("example.com", true, true, false),
         ("93.184.216.34", true, true, false),
     ];
@@ -97,13 +110,18 @@ fn error_messages_contain_the_flag_that_allows_the_address() {
     );
     let strict = AddressPolicy { refuse_unverified: true, ..AddressPolicy::default() };
     let public = "93.184.216.34".parse().unwrap();
-    let error = strict.check("example.com", public, UNVERIFIED).unwrap_err().to_string();
-    assert!(
-        error.contains("certificate authority") && error.ends_with("--allow-address 93.184.216.34"),
-        "{error}"
-    );
-    let error = strict.check_proxied_host("example.com", UNVERIFIED).unwrap_err().to_string();
-    assert!(error.ends_with("give Chandler the certificate authority instead"), "{error}");
+    for error in [
+        strict.check("example.com", public, UNVERIFIED).unwrap_err(),
+        strict.check_proxied_host("example.com", UNVERIFIED).unwrap_err(),
+        strict.check_certificate("example.com", UNVERIFIED).unwrap_err(),
+    ] {
+        assert!(error.to_string().ends_with("give Chandler the certificate authority instead"), "{error}");
+    }
+    let sources = AddressPolicy { flag: AllowFlag::SourceAddress, ..AddressPolicy::default() };
+    let error = sources.check("localhost", address, VERIFIED).unwrap_err().to_string();
+    assert!(error.ends_with("--allow-source-address 127.0.0.1"), "{error}");
+    let error = sources.check_proxied_host("127.1", VERIFIED).unwrap_err().to_string();
+    assert!(error.contains("127.1 is an address in an unusual notation"), "{error}");
 }
 
 #[test]

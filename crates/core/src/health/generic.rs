@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{
-    condition::{explain, find, with_status},
+    condition::{explain, find, shortened, with_status},
     object::{ObjectState, observed},
 };
 
@@ -32,7 +32,9 @@ pub(super) fn persistent_volume_claim(object: &Value) -> ObjectState {
     match object.pointer("/status/phase").and_then(Value::as_str) {
         Some("Bound") => ObjectState::Healthy,
         Some("Lost") => ObjectState::failed("its volume does not exist any more"),
-        Some(phase) => ObjectState::Progressing(format!("it is not bound to a volume, its phase is {phase}")),
+        Some(phase) => {
+            ObjectState::Progressing(shortened(&format!("it is not bound to a volume, its phase is {phase}")))
+        }
         None => ObjectState::Unknown,
     }
 }

@@ -303,7 +303,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
 }
 
 #[tokio::test]
-async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
+async fn metadata_services_are_kept_out_by_default() {
     let manifest =
         render(None, &["--set", "tunnel.enabled=true,tunnel.hubAddresses={hub.example:443}"]).await.unwrap();
     let policies: Vec<Value> =
@@ -314,19 +314,32 @@ async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
         assert_eq!(dns["ports"], json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]));
         let except = |index: usize| rest["to"][index]["ipBlock"]["except"].as_array().unwrap().clone();
         assert!(except(0).contains(&json!("169.254.0.0/16")), "{policy}");
-        for range in ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"] {
+        for range in
+            ["fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128"]
+        {
             assert!(except(1).contains(&json!(range)), "{range}: {policy}");
         }
     }
-    let manager = policies.iter().find(|policy| policy["metadata"]["name"] == "chandler-manager").unwrap();
-    let hooks = manager["spec"]["ingress"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|rule| rule["ports"][0]["port"] == "hooks");
-    let capi =
-        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "capi-system"}}}]);
-    assert_eq!(hooks.unwrap()["from"], capi);
+}
+
+/// Returns who may call the hooks.
+async fn hooks_from(arguments: &[&str]) -> Value {
+    let objects = objects(&render(None, arguments).await.unwrap());
+    let policy = &objects[&("NetworkPolicy".to_owned(), "chandler-manager".to_owned())];
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    rules.iter().find(|rule| rule["ports"][0]["port"] == "hooks").unwrap()["from"].clone()
+}
+
+#[tokio::test]
+async fn hooks_are_open_to_all_namespaces_unless_the_installation_is_strict_or_names_others() {
+    let of = |namespace: &str| json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]);
+    let all = json!([{"namespaceSelector": {}}]);
+    // An installation that worked with an earlier chart works with this one.
+    assert_eq!(hooks_from(&[]).await, all);
+    assert_eq!(hooks_from(&["--set", "security=null"]).await, all);
+    assert_eq!(hooks_from(&["--set", "security.strict=true"]).await, of("capi-system"));
+    let other = format!("networkPolicy.hooksFrom={}", of("capi"));
+    assert_eq!(hooks_from(&["--set", "security.strict=true", "--set-json", &other]).await, of("capi"));
 }
 
 #[tokio::test]

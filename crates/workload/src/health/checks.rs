@@ -5,10 +5,8 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::{api::GetParams, core::Request as ResourceRequest};
 
-use super::{
-    HealthWatches, error::WatchError, object::split_key, request, states::Check, watch::WatchedCluster,
-};
-use crate::turn::in_turn;
+use super::{HealthWatches, object::split_key, states::Check, watch::WatchedCluster};
+use crate::{turn::in_turn, watch_error::WatchError};
 
 /// Checks one object after the other, for ever.
 pub async fn run(watches: HealthWatches, cluster: Arc<WatchedCluster>) {
@@ -43,7 +41,7 @@ async fn exists(cluster: &WatchedCluster, check: &Check) -> Result<bool, WatchEr
     let path = cluster.resources.path(&cluster.client, &check.kind).await?;
     let resource = ResourceRequest::new(path.in_namespace(namespace));
     let request = resource.get_metadata(name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-    match request::read(&cluster.client, request).await {
+    match cluster.client.read(request).await {
         Ok(_) => Ok(true),
         // A path that is not served is another 404: only this one names the object.
         Err(WatchError::Request(kube::Error::Api(status)))

@@ -6,7 +6,8 @@ use chandler_core::digest::short_hash;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{error::WatchError, kind::ObjectKind, object::parse};
+use super::kind::ObjectKind;
+use crate::{pages::parse, watch_error::WatchError};
 
 /// The fields of an object that change although no client has changed it, or that only describe the change.
 const SKIPPED: [&str; 3] = ["managedFields", "resourceVersion", "generation"];

@@ -9,7 +9,11 @@ use chandler_core::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{error::WatchError, kind::ObjectKind};
+use super::kind::ObjectKind;
+use crate::{
+    pages::{MAX_NAME, parse},
+    watch_error::WatchError,
+};
 
 /// The annotations with the release of an object, as Helm writes them.
 const RELEASE_NAME: &str = "meta.helm.sh/release-name";
@@ -35,42 +39,6 @@ pub struct ObjectHead {
     /// `None` if the object does not say it.
     pub release: Option<ReleaseId>,
     pub version: String,
-}
-
-/// A page of a list.
-#[derive(Deserialize)]
-pub struct Page<'a> {
-    pub metadata: PageMetadata,
-    #[serde(borrow)]
-    pub items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PageMetadata {
-    #[serde(default)]
-    pub resource_version: String,
-    #[serde(default, rename = "continue")]
-    pub token: String,
-}
-
-/// An event of a watch.
-#[derive(Deserialize)]
-pub struct Event<'a> {
-    #[serde(rename = "type")]
-    pub change: Change,
-    #[serde(borrow)]
-    pub object: &'a RawValue,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Change {
-    Added,
-    Modified,
-    Deleted,
-    Bookmark,
-    Error,
 }
 
 /// The parts of an object that its state depends on. The largest ones, such as managed fields and data, are skipped.
@@ -99,9 +67,6 @@ struct Metadata {
     #[serde(default)]
     annotations: Option<BTreeMap<String, String>>,
 }
-
-/// Maximum number of bytes of a name or a version. Those of API servers are shorter.
-const MAX_NAME: usize = 1024;
 
 impl Metadata {
     fn into_head(self) -> Result<ObjectHead, WatchError> {
@@ -175,11 +140,6 @@ struct MetadataOnly {
     metadata: Metadata,
 }
 
-/// Reads JSON. The error says nothing about the content, which may be secret.
-pub fn parse<'a, T: Deserialize<'a>>(text: &'a RawValue) -> Result<T, WatchError> {
-    serde_json::from_str(text.get()).map_err(|_| WatchError::Unreadable)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn names_and_versions_are_limited() {
+        let long = "x".repeat(MAX_NAME + 1);
+        let annotations = |name: &str| json!({RELEASE_NAME: name, RELEASE_NAMESPACE: "shop"});
+        for metadata in [
+            json!({"name": long}),
+            json!({"name": "a", "namespace": long}),
+            json!({"name": "a", "resourceVersion": long}),
+            json!({"name": "a", "annotations": annotations(&long)}),
+        ] {
+            assert!(read_head(&raw(&json!({"metadata": metadata}))).is_err(), "{metadata}");
+        }
+        assert!(read_head(&raw(&json!({"metadata": {"name": &long[1..]}}))).is_ok());
+    }
+
+    #[test]
     fn a_health_check_is_about_all_but_the_managed_fields() {
         let kind = ObjectKind::new("example.dev/v1", "Widget");
         let object = json!({
@@ -224,13 +199,5 @@ mod tests {
             let error = read_head(&raw(&text)).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
         }
-    }
-
-    #[test]
-    fn an_event_names_its_change() {
-        let line = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12"}}}"#;
-        let event: Event<'_> = serde_json::from_slice(line).unwrap();
-        assert_eq!(event.change, Change::Bookmark);
-        assert_eq!(read_head(event.object).unwrap().version, "12");
     }
 }

@@ -25,12 +25,16 @@ use k8s_openapi::{
         storage::v1::{CSIDriver, StorageClass},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-    apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList},
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
-use kube::Client;
+use serde::Deserialize;
 
-use super::{error::WatchError, kind::ObjectKind, request};
+use super::kind::ObjectKind;
+use crate::{
+    pages::{Items, parse, parse_page},
+    request::ClusterClient,
+    watch_error::WatchError,
+};
 
 /// API version, kind and name of a kind that every cluster serves under the same name.
 type BuiltIn = (&'static str, &'static str, &'static str);
@@ -111,7 +115,7 @@ pub struct Resources {
 
 impl Resources {
     /// Returns the path of a kind's objects.
-    pub async fn path(&self, client: &Client, kind: &ObjectKind) -> Result<ResourcePath, WatchError> {
+    pub async fn path(&self, client: &ClusterClient, kind: &ObjectKind) -> Result<ResourcePath, WatchError> {
         let group = kind.group_path().ok_or(WatchError::NotServed)?;
         let is_kind =
             |(api_version, name, _): &&BuiltIn| *api_version == kind.api_version && *name == kind.kind;
@@ -129,16 +133,15 @@ impl Resources {
         Ok(ResourcePath { group, plural })
     }
 
-    async fn discover(&self, client: &Client, kind: &ObjectKind, group: &str) -> Result<Names, WatchError> {
+    async fn discover(
+        &self,
+        client: &ClusterClient,
+        kind: &ObjectKind,
+        group: &str,
+    ) -> Result<Names, WatchError> {
         let request = Request::get(group).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        let text = request::read(client, request).await?;
-        let list: APIResourceList = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
-        let can_watch = |one: &APIResource| {
-            !one.name.contains('/')
-                && ["list", "watch"].iter().all(|verb| one.verbs.iter().any(|v| v == verb))
-        };
-        let names = list.resources.into_iter().filter(can_watch);
-        let names: Names = Arc::new(names.map(|one| (one.kind, one.name)).collect());
+        let text = client.read(request).await?;
+        let names: Names = Arc::new(names(&text)?);
         self.lock().insert(kind.api_version.clone(), names.clone());
         Ok(names)
     }
@@ -153,9 +156,63 @@ impl Resources {
     }
 }
 
+/// Maximum number of kinds of a group and version that are remembered, and of bytes of a name. API servers allow no longer ones.
+const MAX_KINDS: usize = 500;
+const MAX_NAME: usize = 63;
+/// Maximum size of the description of a kind.
+const MAX_RESOURCE: usize = 16 << 10;
+
+#[derive(Deserialize)]
+struct ResourceList<'a> {
+    #[serde(borrow, default)]
+    resources: Items<'a>,
+}
+
+#[derive(Deserialize)]
+struct NamedKind {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+/// Returns the names of the kinds that can be listed and watched.
+fn names(text: &[u8]) -> Result<BTreeMap<String, String>, WatchError> {
+    let list: ResourceList<'_> = parse_page(text)?;
+    let is_usable = |one: &NamedKind| {
+        !one.name.contains('/')
+            && one.name.len().max(one.kind.len()) <= MAX_NAME
+            && ["list", "watch"].iter().all(|verb| one.verbs.iter().any(|v| v == verb))
+    };
+    let short = list.resources.as_slice().iter().filter(|item| item.get().len() <= MAX_RESOURCE);
+    let kinds = short.filter_map(|item| parse::<NamedKind>(item).ok()).filter(is_usable);
+    Ok(kinds.take(MAX_KINDS).map(|one| (one.kind, one.name)).collect())
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn kinds_that_can_be_watched_are_read_and_their_number_is_limited() {
+        let resource = |name: &str, kind: &str, verbs: &[&str]| json!({"name": name, "kind": kind, "namespaced": true, "verbs": verbs, "shortNames": ["s"]});
+        let all = ["get", "list", "watch"];
+        let long = "x".repeat(MAX_NAME + 1);
+        let list = json!({"kind": "APIResourceList", "groupVersion": "example.dev/v1", "resources": [
+            resource("widgets", "Widget", &all), resource("widgets/status", "Widget", &all),
+            resource("reviews", "Review", &["create"]), resource(&long, "Long", &all), {},
+        ]});
+        let expected = BTreeMap::from([("Widget".to_owned(), "widgets".to_owned())]);
+        assert_eq!(names(list.to_string().as_bytes()).unwrap(), expected);
+        let many = |count: usize| {
+            let kinds = (0..count).map(|n| resource(&format!("k{n}"), &format!("K{n}"), &all));
+            names(json!({"resources": kinds.collect::<Vec<_>>()}).to_string().as_bytes())
+        };
+        assert_eq!(many(MAX_KINDS + 1).unwrap().len(), MAX_KINDS);
+        assert!(many(10_000).is_err());
+    }
 
     #[test]
     fn each_built_in_kind_is_listed_once() {

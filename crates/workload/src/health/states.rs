@@ -6,6 +6,7 @@ mod fingerprints;
 mod health_checks;
 mod left_out;
 mod notify;
+mod objects;
 mod positions;
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,13 @@ use jiff::Timestamp;
 
 pub use self::fingerprints::Fingerprints;
 use self::{
-    absent::Absences, entry::Entry, fingerprints::Fingerprinted, health_checks::CheckChanges,
-    left_out::LeftOut, notify::must_notify,
+    absent::Absences,
+    entry::{Entry, reason_bytes},
+    fingerprints::Fingerprinted,
+    health_checks::CheckChanges,
+    left_out::LeftOut,
+    notify::must_notify,
+    objects::{Objects, object_bytes},
 };
 use super::{
     kind::{ObjectKind, SharedKind, watched},
@@ -35,16 +41,29 @@ use super::{
 
 /// Maximum number of objects of a kind whose states are kept.
 pub const MAX_OBJECTS: usize = 20_000;
+/// What is remembered of an object that does not exist, or of a release whose objects are left out, takes about this memory.
+const PER_ABSENCE: usize = 512;
 
 /// What a list has shown.
 #[derive(Debug, Default)]
 pub struct Listed {
     pub objects: BTreeMap<ObjectKey, (Option<ReleaseId>, ObjectState)>,
+    /// How much memory they take, about.
+    pub bytes: usize,
     pub left_out: LeftOut,
     /// The fingerprints of the objects, if they are needed.
     pub fingerprints: Option<Fingerprints>,
     /// Which health checks the states result from.
     checks_version: u64,
+}
+
+impl Listed {
+    /// Adds an object.
+    pub fn insert(&mut self, key: ObjectKey, release: Option<ReleaseId>, state: ObjectState) {
+        let names = release.as_ref().map_or(0, |release| release.namespace.len() + release.name.len());
+        self.bytes += object_bytes(&key, reason_bytes(&state)) + names;
+        self.objects.insert(key, (release, state));
+    }
 }
 
 /// An object that was read.
@@ -81,7 +100,7 @@ pub struct States {
 #[derive(Debug, Default)]
 struct KindStates {
     progress: Progress,
-    objects: BTreeMap<ObjectKey, Entry>,
+    objects: Objects,
     absences: Absences,
     position: Option<Position>,
     left_out: LeftOut,
@@ -246,6 +265,17 @@ impl States {
         states.absences.observation(key, now)
     }
 
+    /// Returns how much memory is taken, about.
+    pub fn bytes(&self) -> usize {
+        self.kinds.values().map(KindStates::bytes).sum()
+    }
+
+    /// Returns how much memory is taken, about, once the objects of a kind take so much.
+    pub fn bytes_with(&self, kind: &ObjectKind, listed: usize) -> usize {
+        let before = self.kinds.get(kind).map_or(0, |states| states.objects.bytes());
+        self.bytes() - before + listed
+    }
+
     /// Takes in all objects of a kind. The watch continues at the position.
     pub fn listed(
         &mut self,
@@ -279,11 +309,11 @@ impl States {
                 changed.push(release);
             }
         }
-        for (key, gone) in before {
+        for (key, gone) in before.into_entries() {
             states.absences.vanished(key, &gone.observation(), gone.release.clone(), now);
             changed.push(gone.release);
         }
-        states.objects = compact(std::mem::take(&mut states.objects));
+        states.objects = std::mem::take(&mut states.objects).compacted();
         states.check_changes.listed(read);
         let to_compare = match listed.fingerprints {
             Some(fingerprints) => self.listed_fingerprints(kind, fingerprints),
@@ -406,6 +436,10 @@ impl States {
 }
 
 impl KindStates {
+    fn bytes(&self) -> usize {
+        self.objects.bytes() + PER_ABSENCE * (self.absences.len() + self.left_out.len())
+    }
+
     /// Removes the objects of a release.
     fn leave_out(&mut self, release: &ReleaseId) {
         let before = self.objects.len();

@@ -1,23 +1,17 @@
-mod api_server;
 mod sessions;
 
 use std::time::Duration;
 
-use chandler_core::{
-    addresses::AddressPolicy,
-    health::ObjectState,
-    target::{TargetProxy, TargetTls},
-};
+use chandler_core::{health::ObjectState, target::TargetProxy};
 use chandler_sandbox::connect_proxy::ConnectProxy;
 use chandler_telemetry::RequestCounter;
 use serde_json::{Value, json};
 
-use self::api_server::{ApiServer, LONG};
 use super::*;
 use crate::{
-    WATCH_SILENCE,
-    reach::{self, ClientOptions},
-    response::ResponseBudgets,
+    api_server::{self, ApiServer, LONG, client_options},
+    budget::ResponseBudgets,
+    reach,
     turn::TURN,
 };
 
@@ -42,17 +36,11 @@ struct Watched {
 
 impl Watched {
     fn start(server: &ApiServer, proxy: Option<TargetProxy>) -> Self {
-        let target = Arc::new(Target {
-            cluster: ClusterKey::new("fleet", "blue"),
-            server: server.url.clone(),
-            tls: TargetTls { ca_pem: Some(server.ca.as_bytes().to_vec()), ..TargetTls::default() },
-            auth: None,
-            proxy,
-            request_timeout: Duration::from_secs(10),
-        });
+        let target = Arc::new(Target { proxy, ..server.target() });
         let (sender, changes) = mpsc::unbounded_channel();
         let [connects, lists] = [Semaphore::new(1), Semaphore::new(1)].map(Arc::new);
-        let health = HealthWatches::new(target.cluster.clone(), sender, connects.clone(), lists);
+        let kept = ResponseBudgets::default().kept("fleet");
+        let health = HealthWatches::new(target.cluster.clone(), sender, connects.clone(), lists, kept);
         let run = AbortOnDropHandle::new(tokio::spawn(health.clone().run()));
         let requests = RequestCounter::default();
         let watched = Self { health, target, requests, changes, connects, _run: run };
@@ -62,15 +50,7 @@ impl Watched {
 
     /// Tells the watches that the cluster is available.
     fn connect(&self) {
-        let addresses =
-            AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() };
-        let options = ClientOptions {
-            requests: self.requests.clone(),
-            watch_silence: WATCH_SILENCE,
-            addresses: Arc::new(addresses),
-            budgets: ResponseBudgets::default(),
-        };
-        let client = reach::client(&self.target, &options).unwrap().shared;
+        let client = reach::client(&self.target, &client_options(&self.requests)).unwrap().shared;
         // As after a reconnect: an equal target, but not the same.
         let is_managed = Arc::new(|release: &ReleaseId| release.name == "managed");
         self.health.start(Arc::new(Target::clone(&self.target)), client, SELECTOR, is_managed);

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use chandler_core::{backoff, health::ObjectState, identity::ReleaseId, reachability::STABLE_AFTER};
 use jiff::Timestamp;
 use kube::{
-    Client,
     api::{ListParams, WatchParams},
     core::Request as ResourceRequest,
 };
@@ -14,17 +13,21 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     HealthWatches, LIST_AGAIN_PAUSE, ManagedReleases,
-    error::{Next, WatchError},
     fingerprint::fingerprint,
     kind::SharedKind,
-    object::{Change, Event, Page, parse, read_for_check, read_head, read_object},
-    page_size::PageSize,
-    request::{self, Lines},
+    object::{read_for_check, read_head, read_object},
     resources::Resources,
     source::{Position, Source},
     states::{Listed, MAX_OBJECTS, ReadObject, States},
 };
-use crate::turn::in_turn;
+use crate::{
+    page_size::PageSize,
+    pages::{Change, Event, Page, read_limited},
+    request::{ClusterClient, Lines},
+    status::failure_status,
+    turn::in_turn,
+    watch_error::{Next, WatchError},
+};
 
 /// Maximum number of responses of a list.
 const MAX_PAGES: usize = 1000;
@@ -40,7 +43,7 @@ const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// What the watches of a cluster share.
 pub struct WatchedCluster {
-    pub client: Client,
+    pub client: ClusterClient,
     pub resources: Resources,
     source: Arc<Source>,
     is_managed: ManagedReleases,
@@ -49,7 +52,7 @@ pub struct WatchedCluster {
 }
 
 impl WatchedCluster {
-    pub fn new(client: Client, source: Arc<Source>, is_managed: ManagedReleases) -> Self {
+    pub fn new(client: ClusterClient, source: Arc<Source>, is_managed: ManagedReleases) -> Self {
         Self { client, resources: Resources::default(), source, is_managed, turn: Semaphore::new(1) }
     }
 }
@@ -123,6 +126,7 @@ impl KindWatch {
     /// Lists all objects of the releases in question. Returns the version of the list.
     async fn list(&self) -> Result<String, WatchError> {
         let (listed, version) = self.read_list().await?;
+        self.watches.keep_listed(&self.kind, listed.bytes)?;
         let position = self.position(&version);
         self.watches.update(|states, now| states.listed(&self.kind, listed, position, now));
         Ok(version)
@@ -132,7 +136,8 @@ impl KindWatch {
     async fn read_list(&self) -> Result<(Listed, String), WatchError> {
         let Self { cluster, kind, .. } = self;
         let path = cluster.resources.path(&cluster.client, kind).await?;
-        let mut size = PageSize::of(kind);
+        let mut size = PageSize::of(kind.has_status(), &kind.kind);
+        let mut kept = cluster.client.kept();
         let mut params = ListParams::default().labels(&cluster.source.selector);
         let mut listed = self.watches.states().begin_list(kind);
         for _ in 0..MAX_PAGES {
@@ -141,26 +146,28 @@ impl KindWatch {
             let request =
                 if kind.has_status() { resource.list(&params) } else { resource.list_metadata(&params) };
             let request = request.map_err(kube::Error::BuildRequest)?;
-            let text = match request::read(&cluster.client, request).await {
+            let text = match cluster.client.read(request).await {
                 Err(WatchError::TooLarge(limit)) => {
                     size = size.smaller().ok_or(WatchError::TooLarge(limit))?;
                     continue;
                 }
                 text => text?,
             };
-            let page: Page<'_> = serde_json::from_slice(&text).map_err(|_| WatchError::Unreadable)?;
+            let page = Page::parse(&text)?;
             self.read_page(&page, &mut listed).await;
-            if page.metadata.token.is_empty() {
-                return Ok((listed, page.metadata.resource_version));
+            kept.set(listed.bytes)?;
+            let (version, token) = page.into_position();
+            if token.is_empty() {
+                return Ok((listed, version));
             }
-            params.continue_token = Some(page.metadata.token);
+            params.continue_token = Some(token);
         }
         Err(WatchError::Unreadable)
     }
 
     /// Reads the objects of a page. One that cannot be read counts as not listed: nothing is concluded from it.
     async fn read_page(&self, page: &Page<'_>, listed: &mut Listed) {
-        for item in page.items.iter().flatten() {
+        for item in page.items() {
             if listed.objects.len() >= MAX_OBJECTS {
                 return;
             }
@@ -171,7 +178,7 @@ impl KindWatch {
                     if let Some(fingerprints) = &mut listed.fingerprints {
                         fingerprints.extend(fingerprint.map(|number| (head.key.clone(), number)));
                     }
-                    listed.objects.insert(head.key, (head.release, state));
+                    listed.insert(head.key, head.release, state);
                 } else {
                     listed.left_out.extend(head.release);
                 }
@@ -183,6 +190,10 @@ impl KindWatch {
     /// Reads an object and its state, which results from the health check of its release if there is one for the kind. Its
     /// fingerprint is computed only if it is needed.
     fn read(&self, object: &RawValue, needs_fingerprint: bool) -> Result<ReadObject, WatchError> {
+        read_limited(object, |object| self.read_parts(object, needs_fingerprint))
+    }
+
+    fn read_parts(&self, object: &RawValue, needs_fingerprint: bool) -> Result<ReadObject, WatchError> {
         let (head, state) = read_object(&self.kind, object)?;
         let fingerprint = needs_fingerprint.then(|| fingerprint(&self.kind, object).ok()).flatten();
         let states = self.watches.states();
@@ -218,7 +229,7 @@ impl KindWatch {
         } else {
             resource.watch_metadata(&params, version)
         };
-        request::open(&cluster.client, request.map_err(kube::Error::BuildRequest)?).await
+        cluster.client.open(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// Follows the watch until it ends.
@@ -231,9 +242,10 @@ impl KindWatch {
     }
 
     fn take_in(&self, line: &[u8]) -> Result<(), WatchError> {
-        let event: Event<'_> = serde_json::from_slice(line).map_err(|_| WatchError::Unreadable)?;
+        let event = Event::parse(line)?;
         if event.change == Change::Error {
-            return Err(kube::Error::Api(parse(event.object)?).into());
+            let status = failure_status(event.object.get().as_bytes()).ok_or(WatchError::Unreadable)?;
+            return Err(kube::Error::Api(status.boxed()).into());
         }
         // What cannot be read is left out, so that one such object does not stop the watch.
         match event.change {
@@ -243,9 +255,10 @@ impl KindWatch {
                 let is_managed = self.is_managed(object.head.release.as_ref());
                 let version = object.head.version.clone();
                 self.update_at(&version, |states, now| states.changed(&self.kind, object, is_managed, now));
+                self.watches.keep()?;
             }
             Change::Deleted | Change::Bookmark | Change::Error => {
-                let Ok(head) = read_head(event.object) else { return Ok(()) };
+                let Ok(head) = read_limited(event.object, read_head) else { return Ok(()) };
                 let is_deleted = event.change == Change::Deleted;
                 self.update_at(&head.version, |states, now| {
                     if is_deleted { states.deleted(&self.kind, &head, now) } else { Vec::new() }
@@ -271,7 +284,7 @@ impl KindWatch {
             self.failures = 0;
         }
         let Err(error) = ended else { return if was_stable { CONTINUE_PAUSE } else { self.backoff() } };
-        let next = error.next(&self.kind);
+        let next = error.next(self.kind.is_optional());
         if next != Next::Continue {
             self.watches.states().lose_position(&self.kind);
         }

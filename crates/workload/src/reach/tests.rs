@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::WATCH_SILENCE;
+use crate::api_server::client_options as options;
 
 /// A name that only a proxy of these tests resolves.
 const HIDDEN: &str = "hidden.invalid";
@@ -34,22 +34,12 @@ fn target(server: &str, ca: &str) -> Target {
     }
 }
 
-/// Options with which servers on this machine are allowed.
-fn options(requests: &RequestCounter) -> ClientOptions {
-    let allowed = vec!["127.0.0.1".parse().unwrap()];
-    ClientOptions {
-        requests: requests.clone(),
-        watch_silence: WATCH_SILENCE,
-        addresses: Arc::new(AddressPolicy { allowed, ..AddressPolicy::default() }),
-        budgets: ResponseBudgets::default(),
-    }
-}
-
 /// Reads a file of the server. The repository stands for an API server: it is an https server with a known file.
 async fn read(target: &Target) -> Result<String, Failure> {
     let TargetClient { client, .. } = client(target, &options(&RequestCounter::default()))?;
     let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
-    client.request_text(request).await.map_err(|error| failure_of(&error))
+    let text = client.read(request).await.map_err(|error| error.failure())?;
+    Ok(String::from_utf8(text.to_vec()).unwrap())
 }
 
 fn through_proxy(target: &Target, url: String, login: Option<(&str, &str)>) -> Target {
@@ -356,7 +346,7 @@ async fn read_strictly(target: &Target, addresses: &AddressPolicy) -> Failure {
     let TargetClient { client, mut probe, .. } = client(target, &options).unwrap();
     let failure = probe.answer().await.unwrap_err();
     let request = Request::get("/index.yaml").body(Vec::new()).unwrap();
-    let read = failure_of(&client.request_text(request).await.unwrap_err());
+    let read = client.read(request).await.err().unwrap().failure();
     assert_eq!(read, failure);
     read
 }
@@ -386,4 +376,9 @@ async fn refused_addresses_are_not_connected_to_whatever_their_name() {
     assert!(check_addresses(&behind_proxy, &allowed).is_err());
     let trusted = AddressPolicy { trusted: vec![proxy.address().to_string()], ..AddressPolicy::default() };
     assert_eq!(check_addresses(&behind_proxy, &trusted), Ok(()), "the hub decides by itself");
+    let mut unverified = behind_proxy.clone();
+    unverified.tls.insecure_skip_verify = true;
+    assert_eq!(check_addresses(&unverified, &trusted), Ok(()));
+    let strict = AddressPolicy { refuse_unverified: true, ..trusted };
+    assert!(check_addresses(&unverified, &strict).is_err(), "servers are verified through the hub, too");
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use tower::{ServiceExt as _, service_fn};
 
 use super::*;
+use crate::status::MAX_MESSAGE;
 
 const LIST: &str = "/api/v1/secrets";
 const WATCH: &str = "/api/v1/secrets?watch=true";
@@ -17,9 +18,8 @@ async fn answer(uri: &str, status: u16, chunks: Vec<Bytes>) -> Result<(u16, Byte
         let body = StreamBody::new(stream::iter(frames));
         async move { Ok::<_, BoxError>(Response::builder().status(status).body(body).unwrap()) }
     });
-    let limits = ResponseLimits { namespace: "fleet".to_owned(), budgets: ResponseBudgets::default() };
     let request = Request::builder().uri(uri).body(()).unwrap();
-    let response = limits.layer(server).oneshot(request).await?;
+    let response = ResponseLimits.layer(server).oneshot(request).await?;
     let status = response.status().as_u16();
     Ok((status, response.into_body().collect().await?.to_bytes()))
 }
@@ -36,13 +36,13 @@ fn mebibytes(count: usize, end: &str) -> Vec<Bytes> {
 
 #[tokio::test]
 async fn responses_and_events_are_limited() {
-    let (status, body) = answer(LIST, 200, mebibytes(64, "\n")).await.unwrap();
-    assert_eq!((status, body.len()), (200, 64 << 20));
-    let error = answer(LIST, 200, mebibytes(65, "\n")).await.unwrap_err();
+    let (status, body) = answer(LIST, 200, mebibytes(16, "\n")).await.unwrap();
+    assert_eq!((status, body.len()), (200, 16 << 20));
+    let error = answer(LIST, 200, mebibytes(17, "\n")).await.unwrap_err();
     assert_eq!(unusable(&error), UnusableResponse::TooLarge(MAX_RESPONSE));
 
-    answer(WATCH, 200, mebibytes(80, "\n")).await.unwrap();
-    let error = answer(WATCH, 200, mebibytes(17, "")).await.unwrap_err();
+    answer(WATCH, 200, mebibytes(20, "\n")).await.unwrap();
+    let error = answer(WATCH, 200, mebibytes(5, "")).await.unwrap_err();
     assert_eq!(unusable(&error), UnusableResponse::EventTooLarge(MAX_EVENT));
 }
 

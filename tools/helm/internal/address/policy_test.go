@@ -20,6 +20,9 @@ func TestTheDriverAndTheManagerAgree(t *testing.T) {
 		Policy           Policy
 		Unverified       bool
 		Refused, Allowed []netip.Addr
+
+		// Hosts that a proxy resolves.
+		RefusedHosts, AllowedHosts []string
 	}
 	if err := json.Unmarshal(text, &rows); err != nil {
 		t.Fatal(err)
@@ -35,6 +38,16 @@ func TestTheDriverAndTheManagerAgree(t *testing.T) {
 		}
 		for _, address := range row.Allowed {
 			if err := row.Policy.Check(address, row.Unverified); err != nil {
+				t.Errorf("%s: %v", row.Name, err)
+			}
+		}
+		for _, host := range row.RefusedHosts {
+			if row.Policy.CheckProxiedHost(host, row.Unverified) == nil {
+				t.Errorf("%s: %s is allowed", row.Name, host)
+			}
+		}
+		for _, host := range row.AllowedHosts {
+			if err := row.Policy.CheckProxiedHost(host, row.Unverified); err != nil {
 				t.Errorf("%s: %v", row.Name, err)
 			}
 		}

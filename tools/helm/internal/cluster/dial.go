@@ -20,29 +20,30 @@ func checkedDialer(policy address.Policy, unverified bool) *net.Dialer {
 		if err != nil {
 			return err
 		}
-		return check(resolved.Addr(), policy, unverified)
+		return refusal(policy.Check(resolved.Addr(), unverified))
 	}
 	return dialer
 }
 
-// checkLiteral checks a server that a proxy connects to. The driver does not know the address of a name.
-func checkLiteral(server string, policy address.Policy, unverified bool) error {
+// checkProxied checks a server that a proxy connects to. The driver does not know the address of a name. What a service of the
+// installation connects to, it decides itself.
+func checkProxied(proxy *url.URL, server string, policy address.Policy, unverified bool) error {
+	if policy.Trusts(proxy.Host) {
+		return refusal(policy.CheckCertificate(unverified))
+	}
 	parsed, err := url.Parse(server)
 	if err != nil {
 		return err
 	}
-	literal, err := netip.ParseAddr(parsed.Hostname())
-	if err != nil {
-		return nil //nolint:nilerr // a name
-	}
-	return check(literal, policy, unverified)
+	return refusal(policy.CheckProxiedHost(parsed.Hostname(), unverified))
 }
 
-func check(resolved netip.Addr, policy address.Policy, unverified bool) error {
-	if err := policy.Check(resolved, unverified); err != nil {
-		return failure.Wrap(failure.Unreachable, err, "the address of the cluster's API server or proxy is not allowed: %v", err)
+// refusal returns the failure for an error of the policy.
+func refusal(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return failure.Wrap(failure.Unreachable, err, "the cluster's API server or proxy is not allowed: %v", err)
 }
 
 func uncheckedDialer() *net.Dialer {

@@ -154,11 +154,19 @@ func TestRefusedAddressesAreNotConnectedTo(t *testing.T) {
 	if reached.Load() != 0 {
 		t.Error("a refused address was connected to")
 	}
-	target.Server, target.Proxy = "https://169.254.169.254", &toolv1.Proxy{Url: "http://proxy.example:3128"}
-	if _, err := newTransport(target, local); err == nil {
-		t.Error("the proxy is asked for a refused address")
+	target.Proxy = &toolv1.Proxy{Url: "http://proxy.example:3128"}
+	for _, host := range []string{"169.254.169.254", "2852039166", "0xA9FEA9FE", "127.1", "localhost"} {
+		target.Server = "https://" + host
+		if _, err := newTransport(target, address.Policy{}); err == nil {
+			t.Errorf("the proxy is asked for %s", host)
+		}
 	}
-	if _, err := newTransport(target, address.Policy{Trusted: []string{"proxy.example:3128"}}); err != nil {
+	trusted := address.Policy{Trusted: []string{"proxy.example:3128"}}
+	if _, err := newTransport(target, trusted); err != nil {
 		t.Errorf("the hub decides by itself: %v", err)
+	}
+	trusted.RefuseUnverified, target.Tls.InsecureSkipVerify = true, true
+	if _, err := newTransport(target, trusted); err == nil {
+		t.Error("a server is not verified through the hub")
 	}
 }

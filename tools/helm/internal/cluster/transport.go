@@ -30,8 +30,8 @@ func newTransport(target *toolv1.Target, policy address.Policy) (*http.Transport
 	if err != nil {
 		return nil, err
 	}
-	if proxy != nil && !policy.Trusts(proxy.Host) {
-		if err := checkLiteral(target.GetServer(), policy, config.InsecureSkipVerify); err != nil {
+	if proxy != nil {
+		if err := checkProxied(proxy, target.GetServer(), policy, config.InsecureSkipVerify); err != nil {
 			return nil, err
 		}
 	}

@@ -52,6 +52,22 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     manager.stop().await;
 }
 
+/// Fails the test if a driver does not have the policy of the manager: the manager refuses first, so nothing else would show it.
+fn assert_drivers_are_strict(manager: &Manager) {
+    let read =
+        |pid: u32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let arguments = |pid: &u32| read(*pid, "cmdline");
+    let drivers = manager.driver_pids().into_iter().filter(|pid| {
+        let arguments = arguments(pid);
+        arguments.contains("--socket") && !arguments.contains("--service")
+    });
+    let policies: Vec<String> = drivers.map(|pid| read(pid, "environ")).collect();
+    assert!(!policies.is_empty(), "no driver runs");
+    for policy in policies {
+        assert!(policy.contains(r#""refusePrivate":true,"refuseUnverified":true"#), "{policy}");
+    }
+}
+
 #[tokio::test]
 async fn private_networks_and_unverified_servers_are_refused_if_the_installation_is_strict() {
     let test = SelfHosted::new("strict").await;
@@ -66,6 +82,11 @@ async fn private_networks_and_unverified_servers_are_refused_if_the_installation
             "server: 'https://192.0.2.1', insecure-skip-tls-verify: true",
             "would not be verified",
         ),
+        (
+            "unverified-allowed",
+            "server: 'https://127.0.0.1:1', insecure-skip-tls-verify: true",
+            "would not be verified",
+        ),
     ];
     for (name, cluster, _) in &clusters {
         mallory.create_cluster(name, &kubeconfig(cluster)).await;
@@ -73,14 +94,11 @@ async fn private_networks_and_unverified_servers_are_refused_if_the_installation
     mallory.apply_placement("hello", &json!({})).await;
     let strict = ["--refuse-private-addresses", "--refuse-unverified-tls"];
     let manager = Manager::from_process(test.management.start_manager_with(&strict));
-    // Its addresses are allowed explicitly, also without verification.
-    let mut kubeconfig = test.kubeconfig();
-    let cluster = kubeconfig.clusters[0].cluster.as_mut().unwrap();
-    cluster.certificate_authority_data = None;
-    cluster.insecure_skip_tls_verify = Some(true);
-    test.create_cluster("alpha", &kubeconfig, &json!({})).await;
+    // Its address is allowed explicitly.
+    test.create_cluster("alpha", &test.kubeconfig(), &json!({})).await;
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
+    assert_drivers_are_strict(&manager);
     for (name, _, message) in &clusters {
         mallory.wait_refused("hello", name, "ClusterAvailable", message).await;
     }

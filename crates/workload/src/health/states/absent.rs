@@ -80,6 +80,11 @@ impl Absences {
         }
     }
 
+    /// Returns the number of objects that are remembered.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns whether one more object can be remembered. Those that no release has asked for lately are forgotten first: most
     /// of them were deleted together with their release.
     fn has_room(&mut self, now: Timestamp) -> bool {

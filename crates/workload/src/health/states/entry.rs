@@ -31,10 +31,26 @@ impl Entry {
         Self { state, since, release, is_outdated }
     }
 
+    /// Returns how much memory the reason for the state takes.
+    pub fn reason_bytes(&self) -> usize {
+        self.state.as_deref().map_or(0, reason_bytes)
+    }
+
     /// Returns what was observed of the object.
     pub fn observation(&self) -> Observation {
         let state = self.state.as_deref().cloned().unwrap_or(ObjectState::Healthy);
         Observation::Seen { state, since: self.since }
+    }
+}
+
+/// Returns how much memory a state takes.
+pub fn reason_bytes(state: &ObjectState) -> usize {
+    match state {
+        ObjectState::Healthy => 0,
+        ObjectState::Progressing(reason) | ObjectState::Failed(reason) => {
+            size_of::<ObjectState>() + reason.len()
+        }
+        ObjectState::Unknown => size_of::<ObjectState>(),
     }
 }
 

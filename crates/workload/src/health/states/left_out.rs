@@ -34,6 +34,11 @@ impl LeftOut {
         self.is_incomplete || self.releases.contains(release)
     }
 
+    /// Returns the number of releases that are remembered.
+    pub fn len(&self) -> usize {
+        self.releases.len()
+    }
+
     /// Returns the releases that are remembered.
     pub fn remembered(&self) -> impl Iterator<Item = &ReleaseId> {
         self.releases.iter()

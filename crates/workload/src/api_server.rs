@@ -8,7 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use chandler_core::{
+    addresses::AddressPolicy,
+    identity::ClusterKey,
+    target::{Target, TargetTls},
+};
 use chandler_sandbox::certificates::Authority;
+use chandler_telemetry::RequestCounter;
 use futures::{StreamExt as _, channel::mpsc};
 use http::{Request, Response, header::ACCEPT};
 use http_body::Frame;
@@ -30,10 +36,21 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::health::request::MAX_RESPONSE;
+use crate::{WATCH_SILENCE, budget::ResponseBudgets, reach::ClientOptions, response::MAX_RESPONSE};
 
 /// Longer than anything takes that succeeds.
 pub const LONG: Duration = Duration::from_secs(20);
+
+/// Returns options with which servers on this machine are allowed.
+pub fn client_options(requests: &RequestCounter) -> ClientOptions {
+    let allowed = vec!["127.0.0.1".parse().unwrap()];
+    ClientOptions {
+        requests: requests.clone(),
+        watch_silence: WATCH_SILENCE,
+        addresses: Arc::new(AddressPolicy { allowed, ..AddressPolicy::default() }),
+        budgets: ResponseBudgets::default(),
+    }
+}
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -113,6 +130,18 @@ impl ApiServer {
             }
         });
         started
+    }
+
+    /// Returns how to reach the server.
+    pub fn target(&self) -> Target {
+        Target {
+            cluster: ClusterKey::new("fleet", "blue"),
+            server: self.url.clone(),
+            tls: TargetTls { ca_pem: Some(self.ca.as_bytes().to_vec()), ..TargetTls::default() },
+            auth: None,
+            proxy: None,
+            request_timeout: Duration::from_secs(10),
+        }
     }
 
     /// Sets the answer to requests for a path that are no watches.

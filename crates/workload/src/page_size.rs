@@ -1,7 +1,5 @@
 //! How many objects one response of a list has.
 
-use super::kind::ObjectKind;
-
 /// Metadata are about 1 KiB per object, so that one page has all objects of most kinds: a page more is a request more for each
 /// cluster, with each restart.
 const METADATA: u32 = 1_000;
@@ -16,12 +14,17 @@ const DIVISOR: u32 = 8;
 pub struct PageSize(u32);
 
 impl PageSize {
-    /// Returns the size of the first page of a kind.
-    pub fn of(kind: &ObjectKind) -> Self {
-        if kind.kind == "CustomResourceDefinition" {
+    /// Returns the size of the first page of a kind. Of kinds without a status, only the metadata are read.
+    pub fn of(has_status: bool, kind: &str) -> Self {
+        if kind == "CustomResourceDefinition" {
             return Self(DEFINITIONS);
         }
-        Self(if kind.has_status() { OBJECTS } else { METADATA })
+        Self(if has_status { OBJECTS } else { METADATA })
+    }
+
+    /// Returns the size of the first page of records of releases.
+    pub fn of_records() -> Self {
+        Self(OBJECTS)
     }
 
     /// Returns the number of objects.
@@ -41,14 +44,13 @@ mod tests {
 
     #[test]
     fn pages_get_smaller_down_to_one_object() {
-        let rows: [(&str, &str, &[u32]); 4] = [
-            ("v1", "ConfigMap", &[1_000, 125, 15, 1]),
-            ("v1", "Secret", &[1_000, 125, 15, 1]),
-            ("apps/v1", "Deployment", &[500, 62, 7, 1]),
-            ("apiextensions.k8s.io/v1", "CustomResourceDefinition", &[10, 1]),
+        let rows: [(bool, &str, &[u32]); 3] = [
+            (false, "ConfigMap", &[1_000, 125, 15, 1]),
+            (true, "Deployment", &[500, 62, 7, 1]),
+            (true, "CustomResourceDefinition", &[10, 1]),
         ];
-        for (api_version, kind, expected) in rows {
-            let first = PageSize::of(&ObjectKind::new(api_version, kind));
+        for (has_status, kind, expected) in rows {
+            let first = PageSize::of(has_status, kind);
             let sizes: Vec<_> = std::iter::successors(Some(first), |size| size.smaller()).collect();
             assert_eq!(sizes.into_iter().map(PageSize::objects).collect::<Vec<_>>(), expected, "{kind}");
         }
