@@ -9,6 +9,7 @@ use std::{
 use crate::go_module;
 
 /// A chart in a Go module.
+#[derive(Clone, Copy)]
 pub struct RealChart {
     pub module: &'static str,
     pub version: &'static str,
@@ -116,6 +117,12 @@ webhooksCleanup: {enabled: false}
     },
 ];
 
+/// Returns the chart of Kyverno and a later version of it, which has more CRDs. Later ones have subcharts that are not in the module.
+pub fn kyverno() -> [RealChart; 2] {
+    let first = *REAL_CHARTS.iter().find(|chart| chart.name() == "kyverno").unwrap();
+    [first, RealChart { version: "v1.14.4", ..first }]
+}
+
 /// The module of cert-manager, at a version that the programs of the sandbox use too.
 const CERT_MANAGER: &str = "github.com/cert-manager/cert-manager@v1.19.3";
 
@@ -139,7 +146,7 @@ pub async fn cert_manager(folder: &Path) -> PathBuf {
 }
 
 /// Copies a folder with everything below it.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

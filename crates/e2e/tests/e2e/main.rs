@@ -48,6 +48,7 @@ mod hooks_disabled;
 mod isolation;
 mod kubeconfigs;
 mod kubernetes_upgrade;
+mod kyverno;
 mod leadership;
 mod lifecycle;
 mod log_level;

@@ -100,13 +100,14 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 	if spec.rendered != nil {
 		err = r.prepareBundle(spec, method, removable)
 	} else {
-		err = r.applyCRDs(spec)
+		err = r.applyCRDs(spec, plan.upgrade)
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.client.ignoreConflicts.Store(method.ignoreConflicts)
 	if spec.rendered == nil {
+		r.client.checkManifest = func(manifest []byte) error { return r.checkManifest(spec, manifest) }
 		r.client.checkRendered = func(rendered kube.ResourceList) error {
 			if err := r.checkRemovedCRDs(removable, crdNames(rendered)); err != nil {
 				return err

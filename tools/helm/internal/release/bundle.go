@@ -2,9 +2,6 @@ package release
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/base64"
-	"encoding/json"
 	"path"
 	"strings"
 
@@ -19,15 +16,9 @@ import (
 	"chandler.dev/tools/helm/internal/failure"
 )
 
-const (
-	// fileAnnotation tells Helm the file of an object that a post-renderer returns (filenameAnnotation in its package action).
-	// Helm removes it.
-	fileAnnotation = "postrenderer.helm.sh/postrender-filename"
-	// maxSecret is the maximum size of the data of a Secret (MaxSecretSize in k8s.io/api/core/v1).
-	maxSecret = 1 << 20
-	// recordReserve is left for what an operation adds to the record of a release, such as its description.
-	recordReserve = 16 << 10
-)
+// fileAnnotation tells Helm the file of an object that a post-renderer returns (filenameAnnotation in its package action).
+// Helm removes it.
+const fileAnnotation = "postrenderer.helm.sh/postrender-filename"
 
 // renderedBundle are the objects of a bundle for one revision. It is the post-renderer of a chart without templates: Helm
 // evaluates nothing, and stores the objects, but no files.
@@ -76,16 +67,16 @@ func (r *Release) renderBundle(spec ApplySpec, revision int, upgrade bool) (*ren
 	if err != nil {
 		return nil, err
 	}
-	return rendered, checkRecordSize(size)
+	return rendered, checkBundleSize(size)
 }
 
-func checkRecordSize(size int) error {
-	if size <= maxSecret-recordReserve {
+func checkBundleSize(size int) error {
+	if size <= maxRecord {
 		return nil
 	}
 	return failure.New(failure.InvalidPackage,
 		"the objects of the bundle take %d KiB in the record of the release, more than the %d KiB that a Secret has space for: "+
-			"divide the bundle", size>>10, (maxSecret-recordReserve)>>10)
+			"divide the bundle", size>>10, maxRecord>>10)
 }
 
 // newRenderedBundle returns the objects as Helm gets them, without CRDs if they are skipped.
@@ -135,24 +126,4 @@ func setAnnotation(object *unstructured.Unstructured, key, value string) {
 	}
 	annotations[key] = value
 	object.SetAnnotations(annotations)
-}
-
-// recordSize returns the size of a release in its Secret (encodeRelease in Helm's package driver).
-func recordSize(release *rspb.Release) (int, error) {
-	data, err := json.Marshal(release)
-	if err != nil {
-		return 0, err
-	}
-	var zipped bytes.Buffer
-	writer, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := writer.Write(data); err != nil {
-		return 0, err
-	}
-	if err := writer.Close(); err != nil {
-		return 0, err
-	}
-	return base64.StdEncoding.EncodedLen(zipped.Len()), nil
 }

@@ -6,16 +6,13 @@ import (
 
 	"helm.sh/helm/v4/pkg/action"
 	helmchart "helm.sh/helm/v4/pkg/chart/v2"
-	rcommon "helm.sh/helm/v4/pkg/release/common"
 	rspb "helm.sh/helm/v4/pkg/release/v1"
-	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/bundle"
 	"chandler.dev/tools/helm/internal/chart"
-	"chandler.dev/tools/helm/internal/failure"
 )
 
 const testObjects = `apiVersion: apiextensions.k8s.io/v1
@@ -103,34 +100,6 @@ func TestHelmStoresRenderedObjectsOnly(t *testing.T) {
 	}
 	if len(release.Chart.Templates)+len(release.Chart.Files)+len(release.Chart.Raw) != 0 {
 		t.Error("the record contains files")
-	}
-}
-
-// The size must be that of the Secret that Helm writes.
-func TestRecordSize(t *testing.T) {
-	release := &rspb.Release{
-		Name: "web", Namespace: "apps", Version: 1,
-		Info:     &rspb.Info{Status: rcommon.StatusDeployed},
-		Chart:    &helmchart.Chart{Metadata: &helmchart.Metadata{Name: "manifests", Version: "0.0.0"}},
-		Manifest: strings.Repeat(testObjects, 100),
-	}
-	secrets := &secrets{}
-	if err := driver.NewSecrets(secrets).Create("web.v1", release); err != nil {
-		t.Fatal(err)
-	}
-	got, err := recordSize(release)
-	if want := len(secrets.written.Data["release"]); err != nil || got != want {
-		t.Fatalf("got %d, want %d, %v", got, want, err)
-	}
-}
-
-func TestLargeRecordsAreRefused(t *testing.T) {
-	if err := checkRecordSize(maxSecret - recordReserve); err != nil {
-		t.Fatal(err)
-	}
-	err := checkRecordSize(maxSecret)
-	if err == nil || failure.Classify(err).Category != failure.InvalidPackage || !strings.Contains(err.Error(), "1024 KiB") {
-		t.Fatalf("got %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package release
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,8 @@ type client struct {
 	ignoreConflicts atomic.Bool
 	// release is the name of the release.
 	release string
-	// checkRendered, if set, checks the rendered objects before the first write.
+	// checkManifest and checkRendered, if set, check the rendered objects before the first write.
+	checkManifest func(manifest []byte) error
 	checkRendered func(rendered kube.ResourceList) error
 	// leftovers are objects of earlier revisions that a rollback deletes as well if the restored revision does not have them.
 	leftovers kube.ResourceList
@@ -112,6 +114,16 @@ func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 	isFirst := !c.rendered
 	c.rendered = true
 	c.mu.Unlock()
+	if isFirst && c.checkManifest != nil {
+		manifest, err := io.ReadAll(reader)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.checkManifest(manifest); err != nil {
+			return nil, err
+		}
+		reader = bytes.NewReader(manifest)
+	}
 	resources, err := c.Client.Build(reader, false)
 	if err != nil {
 		return resources, &failure.BuildError{Err: flattenAggregate(err)}

@@ -32,7 +32,7 @@ const pollInterval = 100 * time.Millisecond
 // applyCRDs applies the CRDs in the chart's crds/ directory. Helm would do so at the first install only, and would
 // overwrite the CRDs of other releases under server-side apply. applyCRDs creates missing CRDs at every apply and
 // replaces existing ones only if the policy requires it.
-func (r *Release) applyCRDs(spec ApplySpec) error {
+func (r *Release) applyCRDs(spec ApplySpec, upgrade bool) error {
 	policy := spec.Options.GetCrds()
 	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !spec.Chart.HasCRDs() {
 		return nil
@@ -61,7 +61,14 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 		}
 		changes = append(changes, change)
 	}
-	if policy != toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE {
+	replace := policy == toolv1.CrdPolicy_CRD_POLICY_CREATE_REPLACE
+	if !replace && !slices.ContainsFunc(changes, func(change crdChange) bool { return change.live == nil }) {
+		return nil
+	}
+	if err := r.checkNextRecord(spec, upgrade); err != nil {
+		return err
+	}
+	if !replace {
 		return r.createCRDs(client, changes)
 	}
 	// Before the first one is replaced, all of them are checked.

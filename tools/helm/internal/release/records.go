@@ -187,6 +187,9 @@ func (r *records) Get(_ context.Context, name string, _ metav1.GetOptions) (*cor
 }
 
 func (r *records) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
+	if err := checkSecret(secret); err != nil {
+		return nil, err
+	}
 	created, err := r.SecretInterface.Create(ctx, r.labeled(secret), options)
 	r.cache(created, err)
 	return created, err

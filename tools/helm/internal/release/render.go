@@ -42,6 +42,9 @@ func (r *Release) Render(spec ApplySpec) (*toolv1.RenderedRelease, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRecord(next); err != nil {
+		return nil, err
+	}
 	canonical, err := values.Canonical(next.Config)
 	if err != nil {
 		return nil, err
