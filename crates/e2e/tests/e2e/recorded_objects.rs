@@ -10,13 +10,13 @@ use std::{
 
 use chandler_e2e::{
     wait::eventually,
-    world::{World, condition},
+    world::{World, config_value},
 };
 use chandler_sandbox::{dynamic_api, plane::Plane};
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -35,6 +35,9 @@ const KINDS: [(&str, &str); 6] = [
     (CHANDLER, "Extension"),
     (CHANDLER, "ExtensionCatalog"),
 ];
+
+/// The Helm releases that the test changes at last.
+const CHANGED: [&str; 2] = ["note-338fc61f", "kept"];
 
 /// Returns whether a condition of the object is True at its current generation.
 fn is_true(object: &DynamicObject, type_: &str) -> bool {
@@ -206,17 +209,36 @@ async fn no_ready_release_of_an_earlier_build_changes() {
         assert_eq!(Some(value), annotations.get(name), "no default is applied twice");
     }
 
-    // The manager does act on these objects, and still uses a private address, a login and any certificate.
-    world.patch_placement("private", json!({"valuesTemplate": "greeting: Again"})).await;
-    let status = world.wait_ready("private", "alpha", 2).await;
-    assert!(condition(&status, "Healthy").is_some());
-    assert!(recording.private.requests().contains_key("/note-1.1.0.tgz"));
+    let others = unrelated_to(&CHANGED, before.1);
+    assert_that_changes_are_applied(&recording, &alpha).await;
     manager.wait_idle().await;
-    let release = world.release("private", "alpha").await.unwrap().spec.release_name;
-    let mut after = workload(&alpha).await;
-    after.retain(|name, _| !name.contains(&release));
-    let mut others = before.1;
-    others.retain(|name, _| !name.contains(&release));
-    assert_eq!(after, others, "no other release changes");
+    assert_eq!(unrelated_to(&CHANGED, workload(&alpha).await), others, "no other release changes");
     manager.stop().await;
+}
+
+fn unrelated_to(releases: &[&str], mut objects: Fingerprints) -> Fingerprints {
+    objects.retain(|name, _| !releases.iter().any(|release| name.contains(release)));
+    objects
+}
+
+/// The manager acts on the recorded objects: it still uses a private address, a login, any certificate, and the Secret with
+/// the values of a release.
+async fn assert_that_changes_are_applied(recording: &Recording, alpha: &Plane) {
+    let world = &recording.world;
+    world.patch_placement("private", json!({"valuesTemplate": "greeting: Again"})).await;
+    world.wait_ready("private", "alpha", 2).await;
+    assert_eq!(world.release("private", "alpha").await.unwrap().spec.release_name, CHANGED[0]);
+    assert!(recording.private.requests().contains_key("/note-1.1.0.tgz"));
+
+    let api = |kind| dynamic_api::namespaced(&world.client, &world.namespace, CHANDLER, kind);
+    let patch = Patch::Merge(json!({"spec": {"parameters": {"cluster": "alpha"}}}));
+    api("ExtensionInstance").patch("kept", &PatchParams::default(), &patch).await.unwrap();
+    let kept = eventually("the values of `kept` are applied", || async {
+        let release = api("AddonRelease").get("kept").await.unwrap();
+        (is_true(&release, "Ready") && release.data["status"]["revision"] == 2).then_some(release)
+    })
+    .await;
+    assert_eq!(kept.data["spec"]["valuesSecret"]["name"], "kept-values");
+    let greeting = config_value(alpha, "kept", "greeting").await;
+    assert_eq!(greeting.as_deref(), Some("canary-of-settings from alpha"));
 }
