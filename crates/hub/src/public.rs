@@ -15,7 +15,7 @@ use crate::{
     handshakes::HandshakeLimits,
     metrics::HandshakeResult,
     server::Context,
-    session,
+    session::Session,
 };
 
 /// Accepts connections until the token is canceled. Open connections continue, see `Context::sessions`.
@@ -33,16 +33,67 @@ pub async fn run(
     };
     let serving = context.clone();
     accept::run(port, context, stop, move |stream, address, slot| {
-        serve(serving.clone(), stream, address, slot)
+        // Boxed: its memory is free again while the session is idle.
+        let admitting = Box::pin(admit(serving.clone(), stream, address, slot));
+        serve(serving.clone(), admitting)
     })
     .await;
 }
 
-/// Serves a connection. Its slot covers also what follows the handshake, until the agent is registered or has joined.
-async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, mut slot: Slot) {
+/// Serves a connection until it ends.
+async fn serve(context: Arc<Context>, admitting: impl Future<Output = Option<Session>>) {
+    if let Some(session) = admitting.await {
+        session.run(&context).await;
+    }
+}
+
+/// Returns the session of an agent, or `None` if there is none: the agent was refused, or it has joined. The slot covers all of it.
+async fn admit(
+    context: Arc<Context>,
+    stream: TcpStream,
+    address: SocketAddr,
+    mut slot: Slot,
+) -> Option<Session> {
+    let stream = handshake(&context, stream, address, &mut slot).await?;
+    let (_, tls) = stream.get_ref();
+    let protocol = Protocol::negotiated(tls.alpn_protocol());
+    let certificate = match peer_certificate(tls.peer_certificates()) {
+        Ok(certificate) => certificate,
+        Err(error) => {
+            context.metrics.handshake(HandshakeResult::Failed);
+            tracing::info!(%error, %address, "the certificate of an agent cannot be read");
+            return None;
+        }
+    };
+    match (protocol, certificate) {
+        (Some(Protocol::Join), certificate) => {
+            context.metrics.handshake(HandshakeResult::Accepted);
+            Box::pin(context.join.serve(stream, address, certificate)).await;
+            None
+        }
+        (Some(Protocol::Tunnel), Some(certificate)) => {
+            Session::start(&context, stream, certificate, address).await
+        }
+        // No protocol at all, or a tunnel without a certificate.
+        _ => {
+            context.metrics.handshake(HandshakeResult::Failed);
+            None
+        }
+    }
+}
+
+/// Waits until the handshake may start. Returns the TLS connection, boxed because all that follows moves it on, or `None` if the
+/// handshake failed.
+async fn handshake(
+    context: &Context,
+    stream: TcpStream,
+    address: SocketAddr,
+    slot: &mut Slot,
+) -> Option<Box<TlsStream<TcpStream>>> {
     if !context.directory.borrow().is_listed() {
         context.metrics.handshake(HandshakeResult::Unavailable);
-        return tracing::debug!(%address, "an agent has to retry: the ClusterTunnels are not listed yet");
+        tracing::debug!(%address, "an agent has to retry: the ClusterTunnels are not listed yet");
+        return None;
     }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot disable the delay of a connection");
@@ -50,40 +101,9 @@ async fn serve(context: Arc<Context>, stream: TcpStream, address: SocketAddr, mu
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     if timeout_at(deadline, slot.started()).await.is_err() {
         context.metrics.handshake(HandshakeResult::Unavailable);
-        return tracing::debug!(%address, "an agent has to retry: there are too many handshakes");
+        tracing::debug!(%address, "an agent has to retry: there are too many handshakes");
+        return None;
     }
-    // Each step is boxed: its memory is free again when the next one begins, and a hub has thousands of connections.
-    let Some(stream) = Box::pin(handshake(&context, stream, address, deadline)).await else { return };
-    let (_, tls) = stream.get_ref();
-    let protocol = Protocol::negotiated(tls.alpn_protocol());
-    let certificate = match peer_certificate(tls.peer_certificates()) {
-        Ok(certificate) => certificate,
-        Err(error) => {
-            context.metrics.handshake(HandshakeResult::Failed);
-            return tracing::info!(%error, %address, "the certificate of an agent cannot be read");
-        }
-    };
-    match (protocol, certificate) {
-        (Some(Protocol::Join), certificate) => {
-            context.metrics.handshake(HandshakeResult::Accepted);
-            Box::pin(context.join.serve(stream, address, certificate)).await;
-            drop(slot);
-        }
-        (Some(Protocol::Tunnel), Some(certificate)) => {
-            Box::pin(session::serve(context, stream, certificate, address, || drop(slot))).await;
-        }
-        // No protocol at all, or a tunnel without a certificate.
-        _ => context.metrics.handshake(HandshakeResult::Failed),
-    }
-}
-
-/// Returns the TLS connection, or `None` if the handshake failed. Boxed, because everything that follows moves it on.
-async fn handshake(
-    context: &Context,
-    stream: TcpStream,
-    address: SocketAddr,
-    deadline: Instant,
-) -> Option<Box<TlsStream<TcpStream>>> {
     let acceptor = TlsAcceptor::from(context.keys.borrow().public.clone());
     match timeout_at(deadline, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => return Some(Box::new(stream)),

@@ -1,6 +1,6 @@
 //! A connection of an agent, from the end of its TLS handshake.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use chandler_tunnel::{
     AgentConnection, CertificateFacts, HubEndpoint, JoinToken, OpenError, TunnelIdentity, TunnelKey,
@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agents::Registration,
     directory::{HubAddress, TunnelEntry},
     metrics::HandshakeResult,
     server::Context,
@@ -24,60 +25,84 @@ const CONFIG_RETRY: Duration = Duration::from_mins(1);
 /// How much earlier than its certificate a connection may end.
 const MAX_EARLIER: Duration = Duration::from_hours(1);
 
-/// Serves an agent until its connection ends. `accepted` is called when the connection is registered or refused.
+/// A registered connection of an agent. Dropping it closes the connection.
 ///
-/// The futures of short steps are boxed: an idle connection then needs no memory for them.
-pub async fn serve(
-    context: Arc<Context>,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    certificate: CertificateFacts,
-    address: SocketAddr,
-    accepted: impl FnOnce(),
-) {
-    let Some((identity, revoked)) = identify(&context, &certificate) else {
-        context.metrics.handshake(HandshakeResult::Revoked);
-        tracing::info!(%address, identity = ?certificate.identity, "an agent was refused: its certificate is not valid here");
-        return;
-    };
-    context.metrics.handshake(HandshakeResult::Accepted);
-    let connection = match Box::pin(AgentConnection::start(stream, &context.tunnel_settings)).await {
-        Ok(connection) => connection,
-        Err(error) => return tracing::info!(%address, %error, "a connection of an agent failed"),
-    };
-    let TunnelIdentity { tunnel, epoch, .. } = identity;
-    let about = match Box::pin(connection.about(&context.replica)).await {
-        Ok(about) => about,
-        Err(OpenError::Refused { .. }) => About::default(),
-        Err(error) => {
-            connection.close();
-            return tracing::info!(%tunnel, %address, %error, "an agent does not answer");
-        }
-    };
-    let (node, version) = (about.node.clone(), about.version.clone());
-    let Some(registration) = context.agents.register(identity, connection.clone(), about) else {
-        connection.close();
-        return tracing::warn!(%tunnel, %address, "the agents of this tunnel have too many connections; closed");
-    };
-    accepted();
-    tracing::info!(%tunnel, epoch, %address, node, version, "an agent is connected");
-    let lifetime = lifetime(until(certificate.not_after, Timestamp::now()), fastrand::f64());
-    tokio::select! {
-        reason = connection.closed() => tracing::info!(%tunnel, node, %reason, "an agent is disconnected"),
-        () = revoked.cancelled() => tracing::info!(%tunnel, node, "the connection of an agent is cut: revoked"),
-        () = tokio::time::sleep(lifetime) => {
-            tracing::info!(%tunnel, node, "the certificate of a connection expires; the agent has to connect again");
-            drain(&context, &connection, &revoked).await;
-        }
-        () = context.stop.cancelled() => drain(&context, &connection, &revoked).await,
-        () = send_config(&context, &connection, identity) => {}
-    }
-    // Closes the connection if it is still open.
-    drop(registration);
+/// A hub has thousands of them, and most are idle: this is all that they keep, and the futures of short steps are boxed, so that
+/// they need memory only while they run.
+pub struct Session {
+    identity: TunnelIdentity,
+    node: String,
+    /// How long the connection may be used.
+    lifetime: Duration,
+    revoked: CancellationToken,
+    connection: AgentConnection,
+    _registration: Registration,
 }
 
-/// Lets the agent connect again, and open streams end. A revocation cuts also these.
-async fn drain(context: &Context, connection: &AgentConnection, revoked: &CancellationToken) {
-    revoked.run_until_cancelled(Box::pin(connection.shutdown(context.drain_timeout))).await;
+impl Session {
+    /// Starts HTTP/2 and registers the connection. Returns `None` if the agent is refused or does not answer.
+    pub async fn start(
+        context: &Context,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        certificate: CertificateFacts,
+        address: SocketAddr,
+    ) -> Option<Self> {
+        let Some((identity, revoked)) = identify(context, &certificate) else {
+            context.metrics.handshake(HandshakeResult::Revoked);
+            tracing::info!(%address, identity = ?certificate.identity, "an agent was refused: its certificate is not valid here");
+            return None;
+        };
+        context.metrics.handshake(HandshakeResult::Accepted);
+        let connection = AgentConnection::start(stream, &context.tunnel_settings)
+            .await
+            .inspect_err(|error| tracing::info!(%address, %error, "a connection of an agent failed"))
+            .ok()?;
+        let TunnelIdentity { tunnel, epoch, .. } = identity;
+        let about = match connection.about(&context.replica).await {
+            Ok(about) => about,
+            Err(OpenError::Refused { .. }) => About::default(),
+            Err(error) => {
+                connection.close();
+                tracing::info!(%tunnel, %address, %error, "an agent does not answer");
+                return None;
+            }
+        };
+        let (node, version) = (about.node.clone(), about.version.clone());
+        let Some(registration) = context.agents.register(identity, connection.clone(), about) else {
+            connection.close();
+            tracing::warn!(%tunnel, %address, "the agents of this tunnel have too many connections; closed");
+            return None;
+        };
+        tracing::info!(%tunnel, epoch, %address, node, version, "an agent is connected");
+        let lifetime = lifetime(until(certificate.not_after, Timestamp::now()), fastrand::f64());
+        Some(Self { identity, node, lifetime, revoked, connection, _registration: registration })
+    }
+
+    /// Serves the agent until the connection ends.
+    pub async fn run(&self, context: &Context) {
+        let Self { identity, node, revoked, connection, .. } = self;
+        let tunnel = identity.tunnel;
+        let is_open = tokio::select! {
+            reason = connection.closed() => {
+                tracing::info!(%tunnel, node, %reason, "an agent is disconnected");
+                false
+            }
+            () = revoked.cancelled() => {
+                tracing::info!(%tunnel, node, "the connection of an agent is cut: revoked");
+                false
+            }
+            () = tokio::time::sleep(self.lifetime) => {
+                tracing::info!(%tunnel, node, "the certificate of a connection expires; the agent has to connect again");
+                true
+            }
+            () = context.stop.cancelled() => true,
+            never = send_config(context, connection, *identity) => match never {},
+        };
+        if is_open {
+            // The agent connects again, and open streams end. A revocation cuts also these.
+            revoked.run_until_cancelled(Box::pin(connection.shutdown(context.drain_timeout))).await;
+        }
+    }
 }
 
 /// Returns how long a connection is used whose certificate is valid for this time. The agent has renewed its certificate long
@@ -102,8 +127,12 @@ fn until(time: Timestamp, now: Timestamp) -> Duration {
     time.duration_since(now).try_into().unwrap_or_default()
 }
 
-/// Sends the list of hubs to the agent: at once, when it changes, and before its join tokens expire. Never returns.
-async fn send_config(context: &Context, connection: &AgentConnection, identity: TunnelIdentity) {
+/// Sends the list of hubs to the agent: at once, when it changes, and before its join tokens expire.
+async fn send_config(
+    context: &Context,
+    connection: &AgentConnection,
+    identity: TunnelIdentity,
+) -> Infallible {
     let mut directory = context.directory.clone();
     // Shared with the directory: a copy per connection would contain all CA bundles.
     let mut sent: Option<Arc<TunnelEntry>> = None;
@@ -124,8 +153,8 @@ async fn send_config(context: &Context, connection: &AgentConnection, identity: 
         }
         tokio::select! {
             changed = directory.changed() => if changed.is_err() {
-                // The hub stops; another branch ends the session.
-                std::future::pending::<()>().await;
+                // The hub stops, which ends the session.
+                return std::future::pending().await;
             },
             () = tokio::time::sleep(again) => sent = None,
         }

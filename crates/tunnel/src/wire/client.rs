@@ -1,7 +1,7 @@
 //! The side of a connection that opens streams: the hub towards agents, and towards other hubs.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use h2::{
 use http::{Request, StatusCode};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::{Semaphore, watch},
+    sync::Semaphore,
     time::{Instant, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -105,7 +105,9 @@ pub(super) struct ClientConnection {
     max_streams: usize,
     slots: Arc<Semaphore>,
     close: CancellationToken,
-    closed: watch::Receiver<Option<CloseReason>>,
+    /// Set before `closed` is canceled.
+    reason: Arc<OnceLock<CloseReason>>,
+    closed: CancellationToken,
 }
 
 impl ClientConnection {
@@ -120,7 +122,9 @@ impl ClientConnection {
             .map_err(|_| OpenError::Timeout(HANDSHAKE_TIMEOUT))??;
         let pings = connection.ping_pong();
         let close = CancellationToken::new();
-        let (report, closed) = watch::channel(None);
+        let (reason, closed) = (Arc::new(OnceLock::new()), CancellationToken::new());
+        // Canceled also if the task is aborted together with the runtime.
+        let (report, ended) = (reason.clone(), closed.clone().drop_guard());
         let (closing, ping_settings) = (close.clone(), settings.clone());
         tokio::spawn(async move {
             let pinging = async {
@@ -140,11 +144,12 @@ impl ClientConnection {
             };
             drop(connection);
             tracing::debug!(%reason, "a tunnel connection has ended");
-            report.send_replace(Some(reason));
+            report.get_or_init(|| reason);
+            drop(ended);
         });
         let max_streams = settings.max_streams as usize;
         let slots = Arc::new(Semaphore::new(max_streams));
-        Ok(Self { requests: Mutex::new(Some(requests)), max_streams, slots, close, closed })
+        Ok(Self { requests: Mutex::new(Some(requests)), max_streams, slots, close, reason, closed })
     }
 
     /// Returns whether streams can be opened: neither side has closed or drains the connection.
@@ -157,7 +162,7 @@ impl ClientConnection {
         let mut requests = requests.ok_or(OpenError::Closing)?;
         let mut context = Context::from_waker(Waker::noop());
         match requests.poll_ready(&mut context) {
-            Poll::Ready(Ok(())) if self.closed.borrow().is_none() => Ok(requests),
+            Poll::Ready(Ok(())) if !self.closed.is_cancelled() => Ok(requests),
             _ => Err(OpenError::Closing),
         }
     }
@@ -199,12 +204,8 @@ impl ClientConnection {
 
     /// Waits until the connection has ended.
     pub async fn closed(&self) -> CloseReason {
-        let mut closed = self.closed.clone();
-        match closed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or(CloseReason::Closed),
-            // The task was aborted together with the runtime.
-            Err(_) => CloseReason::ClosedHere,
-        }
+        self.closed.cancelled().await;
+        self.reason.get().cloned().unwrap_or(CloseReason::ClosedHere)
     }
 
     /// Closes the connection and all of its streams at once.
