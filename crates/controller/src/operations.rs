@@ -246,7 +246,7 @@ impl<O: OperationOutcome> Operations<O> {
     }
 
     /// Sets the namespaces whose operations that wait occupy as much memory as they may: see [`Schedule::set_low_on_memory`].
-    pub fn set_low_on_memory(&self, namespaces: BTreeSet<String>) {
+    pub fn set_low_on_memory(&self, namespaces: &BTreeSet<String>) {
         if !self.lock().schedule.set_low_on_memory(namespaces.clone()) {
             return;
         }
@@ -546,7 +546,7 @@ mod tests {
     #[tokio::test]
     async fn an_operation_that_is_going_to_wait_starts_when_memory_is_no_longer_low() {
         let operations = operations();
-        operations.set_low_on_memory([blue().namespace].into());
+        operations.set_low_on_memory(&[blue().namespace].into());
         let (notified, mut notifications) = mpsc::unbounded_channel();
         for (id, waits) in [("waits", true), ("does not", false)] {
             let notified = notified.clone();
@@ -556,7 +556,7 @@ mod tests {
         }
         assert_eq!(notifications.recv().await, Some("does not"));
         assert_eq!(operations.running(&"waits".to_owned()).unwrap().phase, OperationPhase::Queued);
-        operations.set_low_on_memory(BTreeSet::new());
+        operations.set_low_on_memory(&BTreeSet::new());
         assert_eq!(notifications.recv().await, Some("waits"));
     }
 

@@ -30,11 +30,11 @@ impl ToolLimits {
     pub fn new(memory: Option<u64>, processes: u64) -> Self {
         let processes = processes.max(1);
         let Some(memory) = memory else { return Self::with(processes, TEMPLATE_PROCESSES, MOST) };
-        let shared = memory - memory / 4;
-        let shares = shared / LEAST;
+        let available = memory - memory / 4;
+        let shares = available / LEAST;
         let templates = if shares < 2 * TEMPLATE_PROCESSES { 1 } else { TEMPLATE_PROCESSES };
         let processes = shares.saturating_sub(templates).clamp(1, processes);
-        Self::with(processes, templates, (shared / (processes + templates)).min(MOST))
+        Self::with(processes, templates, (available / (processes + templates)).min(MOST))
     }
 
     fn with(processes: u64, templates: u64, hard: u64) -> Self {

@@ -103,8 +103,9 @@ mod tests {
 
     #[test]
     fn the_client_with_the_most_idle_connections_makes_room() {
+        type Row<'a> = (&'a str, &'a [(usize, usize, bool)], Place);
         let one_each: Vec<_> = (0..MAX_CONNECTIONS).map(|client| (client, 1, false)).collect();
-        let rows: [(&str, &[(usize, usize, bool)], Place); 8] = [
+        let rows: [Row<'_>; 8] = [
             ("nothing is open", &[], Place::Free),
             ("there is room", &[(1, 127, false)], Place::Free),
             ("one client has all", &[(1, 128, false)], Place::Replace(0)),

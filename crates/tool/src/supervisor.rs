@@ -277,13 +277,12 @@ impl Supervisor {
             return Ok(ProcessGuard::new(begun, subject, turn, self.clone()));
         }
         let mut starts = self.0.starting.lock().await;
-        let begun = match self.begin() {
-            Some(begun) => begun,
-            None => {
-                starts.check_backoff(self.0.config.service)?;
-                let slot = self.0.controls.slot(&self.0.owner).await;
-                self.start(&mut starts, slot).await?
-            }
+        let begun = if let Some(begun) = self.begin() {
+            begun
+        } else {
+            starts.check_backoff(self.0.config.service)?;
+            let slot = self.0.controls.slot(&self.0.owner).await;
+            self.start(&mut starts, slot).await?
         };
         Ok(ProcessGuard::new(begun, subject, turn, self.clone()))
     }

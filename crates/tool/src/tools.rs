@@ -20,7 +20,7 @@ use crate::{
 /// The package tools of a manager. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    tools: Arc<[PackageTool]>,
+    all: Arc<[PackageTool]>,
     controls: Arc<Controls>,
     closed: CancellationToken,
 }
@@ -41,12 +41,12 @@ impl Tools {
             let processes = NamespaceProcesses::new(config, controls.clone(), closed.clone());
             PackageTool::per_namespace(ToolId(id), processes).described_in(descriptions)
         };
-        let tools = configs.into_iter().enumerate().map(tool).collect();
-        Self { tools, controls, closed }
+        let all = configs.into_iter().enumerate().map(tool).collect();
+        Self { all, controls, closed }
     }
 
     pub fn all(&self) -> &[PackageTool] {
-        &self.tools
+        &self.all
     }
 
     /// Limits the requests of all processes to clusters: see [`Supervisor::set_lease_until`](crate::Supervisor::set_lease_until).
@@ -87,7 +87,7 @@ impl Tools {
 
     /// Returns `None` if there is no such tool.
     pub fn get(&self, id: ToolId) -> Option<&PackageTool> {
-        self.tools.get(id.0)
+        self.all.get(id.0)
     }
 
     /// Returns the tool that reads packages of `format`.
@@ -96,12 +96,12 @@ impl Tools {
         let reads = |tool: &&PackageTool| {
             tool.known_description().is_some_and(|known| known.formats.contains(format))
         };
-        let mut known = self.tools.iter().filter(reads);
+        let mut known = self.all.iter().filter(reads);
         if let (Some(only), None) = (known.next(), known.next()) {
             return Ok(only.clone());
         }
-        let descriptions = join_all(self.tools.iter().map(PackageTool::description)).await;
-        choose(&descriptions, format).map(|chosen| self.tools[chosen].clone())
+        let descriptions = join_all(self.all.iter().map(PackageTool::description)).await;
+        choose(&descriptions, format).map(|chosen| self.all[chosen].clone())
     }
 }
 

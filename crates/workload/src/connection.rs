@@ -140,9 +140,9 @@ impl Connection {
         let resource = inventory::resource(&records)?;
         let path = DynamicObject::url_path(&resource, Some(&release.namespace));
         let name = records.object_name(release, mark.revision);
-        let patch = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
+        let labels = serde_json::json!({"metadata": {"labels": {InputMark::LABEL: mark.to_string()}}});
         let request =
-            ResourceRequest::new(path).patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch));
+            ResourceRequest::new(path).patch_metadata(&name, &PatchParams::default(), &Patch::Merge(labels));
         let request = request.map_err(|error| reach::failure_of(&kube::Error::BuildRequest(error)))?;
         client.read(request).await.map(|_| ()).map_err(|error| error.failure())
     }

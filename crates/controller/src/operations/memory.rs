@@ -15,6 +15,6 @@ pub async fn follow_memory<O: OperationOutcome>(
     let mut checks = tokio::time::interval(CHECK_INTERVAL);
     loop {
         checks.tick().await;
-        operations.set_low_on_memory(low());
+        operations.set_low_on_memory(&low());
     }
 }

@@ -229,7 +229,7 @@ impl<R: ReleaseKind> Work<R> {
         let (key, result) = match self.prepare(&desired, &handle).await {
             Ok(prepared) => {
                 drop(desired);
-                (self.start.key.clone(), self.act(prepared, &handle).await)
+                (self.start.key.clone(), Box::pin(self.act(prepared, &handle)).await)
             }
             // It says nothing about the release, so it is no attempt at applying the inputs.
             Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
@@ -342,7 +342,7 @@ impl<R: ReleaseKind> Work<R> {
         prepared: Option<Prepared>,
         handle: &Handle<Outcome>,
     ) -> Result<Done, OperationFailure> {
-        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await?;
+        let process = Box::pin(handle.without_slot(self.tool.process(&self.id, &handle.cancel))).await?;
         // The process may have been acquired long after the slot.
         let mut desired = self.still_desired().ok_or_else(not_begun)?;
         self.reduce_timeout(&mut desired);

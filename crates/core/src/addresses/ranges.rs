@@ -32,12 +32,12 @@ const PRIVATE: [IpNet; 9] = [
     v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),
 ];
 
-const fn v4([a, b, c, d]: [u8; 4], prefix: u8) -> IpNet {
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
+const fn v4(octets: [u8; 4], prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::from_octets(octets), prefix))
 }
 
-const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], prefix: u8) -> IpNet {
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix))
+const fn v6(segments: [u16; 8], prefix: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::from_segments(segments), prefix))
 }
 
 fn is_in(networks: &[IpNet], address: IpAddr) -> bool {

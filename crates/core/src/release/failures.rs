@@ -38,7 +38,7 @@ pub fn record_failure(
         let before = last.filter(|last| last.attempts > 0);
         (before.map_or(0, |last| last.attempts), before.map(|last| attempted(last).to_owned()))
     };
-    let (crashes, crashed) = count_crashes(last, &key, failure.category);
+    let (crashes, crashing_step) = count_crashes(last, &key, failure.category);
     FailureRecord {
         category: failure.category.to_string(),
         message: failure.message.clone(),
@@ -47,7 +47,7 @@ pub fn record_failure(
         attempts,
         attempted,
         crashes,
-        crashed,
+        crashed: crashing_step,
         at: Time(now),
     }
 }

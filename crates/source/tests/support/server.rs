@@ -22,7 +22,7 @@ pub struct Server {
     pub address: SocketAddr,
     requests: Requests,
     bodies: Arc<Mutex<Vec<String>>>,
-    server: HttpsServer,
+    https: HttpsServer,
 }
 
 impl Server {
@@ -46,13 +46,13 @@ impl Server {
                 response
             }
         });
-        let server = HttpsServer::start(authority, router).await.unwrap();
-        Self { address: server.address, requests, bodies, server }
+        let https = HttpsServer::start(authority, router).await.unwrap();
+        Self { address: https.address, requests, bodies, https }
     }
 
     /// Returns the URL with the IP address of the server.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.https.url()
     }
 
     /// Returns the URL with a host name that resolves to the server.

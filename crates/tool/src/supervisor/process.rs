@@ -117,8 +117,8 @@ impl Process {
         if config.service == Service::PackageTool {
             control.set_channel(channel.clone());
         }
-        let owned = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder };
-        tokio::spawn(owned.run(config.log_level.clone()));
+        let running = Owned { child, guard, last_lines, limit: config.hard_memory_limit, folder };
+        tokio::spawn(running.run(config.log_level.clone()));
         Ok((Self { channel, control }, call))
     }
 

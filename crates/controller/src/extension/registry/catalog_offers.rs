@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::{
-    Extension, ExtensionInstance, ExtensionReference, ExtensionSpec, ExtensionVersion, PackageSource,
-    Reference,
+    Extension, ExtensionCatalog, ExtensionInstance, ExtensionReference, ExtensionSpec, ExtensionVersion,
+    PackageSource, Reference,
 };
 use chandler_core::{
     catalog::{Entry, published_entries},
@@ -72,7 +72,8 @@ impl CatalogOffers {
         offers
     }
 
-    /// Returns the extension for a package of a catalog. Returns `None` if the catalog has not been polled yet.
+    /// Returns the extension for a package of a catalog. Returns `None` if the catalog has not been polled yet, at all or by this
+    /// process.
     pub async fn registered(
         &self,
         own: &str,
@@ -98,7 +99,13 @@ impl CatalogOffers {
         if found.status.as_ref().is_none_or(|status| status.conditions.is_empty()) {
             return Err(ReadError::NotPolled);
         }
-        let entries = self.catalogs.catalogs.entries(&found, &reference.name).await?;
+        let entries = match self.catalogs.catalogs.entries(&found, &reference.name).await {
+            // An earlier process has read it. Until this one has, or has failed to, nothing is concluded.
+            Err(failure) if failure.category == Category::SourceUnavailable && is_ready(&found) => {
+                return Err(ReadError::NotPolled);
+            }
+            entries => entries?,
+        };
         let name = ExtensionKey::of(reference, own, &self.catalogs.platform).local_name();
         let mut extension = Extension::new(&name, spec(&catalog, &reference.name, &entries));
         extension.metadata.namespace = found.namespace();
@@ -107,6 +114,11 @@ impl CatalogOffers {
             published: Arc::new(published_entries(&entries)),
         }))
     }
+}
+
+fn is_ready(catalog: &ExtensionCatalog) -> bool {
+    let mut conditions = catalog.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Returns whether a failure shows that a package does not exist.
