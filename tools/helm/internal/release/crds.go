@@ -44,6 +44,9 @@ func (r *Release) applyCRDs(spec ApplySpec) error {
 	if len(objects) == 0 {
 		return nil
 	}
+	if err := r.checkObjects(objects, objects); err != nil {
+		return err
+	}
 	client, err := dynamic.NewForConfig(r.session.Config())
 	if err != nil {
 		return err
