@@ -56,7 +56,9 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn shared_spec(&self) -> Value {
-        spec_without(&self.spec, &["clusters", "dependencies", "serviceAccountName", "policyRef"])
+        let not_shared =
+            ["clusters", "dependencies", "serviceAccountName", "policyRef", "workloadServiceAccountName"];
+        spec_without(&self.spec, &not_shared)
     }
 
     fn follows_newest_version(&self) -> bool {

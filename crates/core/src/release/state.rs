@@ -79,6 +79,7 @@ impl State {
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
+            | ReleaseReason::NotAllowed
             | ReleaseReason::RetriesExhausted
             | ReleaseReason::RolledBack
             | ReleaseReason::Stalled

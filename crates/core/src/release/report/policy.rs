@@ -26,6 +26,7 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
             ),
         ),
         Wait::PolicyNotFound { name } => (ReleaseReason::PolicyNotFound, not_found(name)),
+        Wait::NotAllowed { failure } => (ReleaseReason::NotAllowed, failure.message.clone()),
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }
