@@ -49,6 +49,7 @@ impl Watched {
             auth: None,
             proxy,
             request_timeout: Duration::from_secs(10),
+            boundary: chandler_core::tenancy::Boundary::default(),
         });
         let (sender, changes) = mpsc::unbounded_channel();
         let [connects, lists] = [Semaphore::new(1), Semaphore::new(1)].map(Arc::new);
