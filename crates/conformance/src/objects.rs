@@ -116,6 +116,22 @@ impl Context {
         format!("system:serviceaccount:{}:{name}", self.namespace)
     }
 
+    /// Creates a Role with these rules for a ServiceAccount.
+    pub async fn grant(&self, account: &str, rules: &serde_json::Value) -> Result<(), CaseError> {
+        let role = json!({"metadata": {"name": account}, "rules": rules});
+        let binding = json!({
+            "metadata": {"name": account},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+        });
+        let read = |error: serde_json::Error| CaseError::Host(error.into());
+        let (role, binding): (Role, RoleBinding) =
+            (serde_json::from_value(role).map_err(read)?, serde_json::from_value(binding).map_err(read)?);
+        self.api().create(&PostParams::default(), &role).await?;
+        self.api().create(&PostParams::default(), &binding).await?;
+        Ok(())
+    }
+
     async fn grant_all(&self, account: &str) -> Result<(), CaseError> {
         let name = format!("{}-{account}", self.namespace);
         let binding: ClusterRoleBinding = serde_json::from_value(json!({
