@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
         core::v1::{ConfigMap, Namespace, ServiceAccount},
-        rbac::v1::ClusterRoleBinding,
+        rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
     },
 };
 use kube::{

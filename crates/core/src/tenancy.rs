@@ -17,7 +17,7 @@ pub use self::{
     objects::SyncedKind,
     platform_extension::platform_extension,
     selection::{Rules, Tenancies},
-    sources::SourceUse,
+    sources::{SourceUse, package_url},
 };
 use crate::failure::{Category, Failure};
 

@@ -64,6 +64,8 @@ pub struct Reconciler<R: ReleaseKind> {
     rollback_to: Option<RevisionState>,
     /// What is compared with the package.
     drift: DriftPlan,
+    /// Why an AddonTenancy does not allow the release.
+    refused: Option<Failure>,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
@@ -102,6 +104,7 @@ where
             state,
             rollback_to: None,
             drift: DriftPlan::default(),
+            refused: None,
             written,
             status,
             outcome_number: None,
@@ -116,6 +119,9 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
+        if !self.deleting() {
+            self.refused = self.context.boundary(&desired, &self.placement, false).await.err();
+        }
         self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
         let mut decision = Plan::NoOp;
@@ -244,6 +250,10 @@ where
         let (unmet, needed_by) = self.context.dependencies(&own, desired, view.facts.is_deleting());
         let inputs = self.known_inputs(desired, view);
         let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
+        // AddonTenancies may allow now what they did not allow then.
+        let past = past.filter(|past| {
+            past.failure.category != Category::NotAllowed || past.at >= self.context.tenancies.changed_at()
+        });
         let requested_rollback = inputs
             .as_ref()
             .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
@@ -261,6 +271,7 @@ where
             placement_changing: !placement.is_applied,
             suspended: placement.suspends(&*self.object),
             policy_missing: placement.policy.missing(),
+            refused: self.refused.as_ref(),
             remediation: placement.policy.effective().remediation,
             retry_at: retry_requested_at(&*self.object),
             cluster: view.facts.state,

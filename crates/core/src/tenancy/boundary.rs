@@ -2,7 +2,7 @@
 
 use chandler_api::extensions::{KindPattern, Scope};
 
-use super::{DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, refused};
+use super::{DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused};
 use crate::{failure::Failure, release::Desired};
 
 /// What a package tool may do on a workload cluster. The default is everything.
@@ -58,8 +58,7 @@ impl Rules {
         if platform_extension.is_some_and(|name| self.allow_platform_extension(name)) {
             return Ok(Boundary::default());
         }
-        self.check_release_source(desired)?;
-        self.check_target(&desired.release.namespace)?;
+        self.check_release(desired)?;
         let account = self.account(account, default, &desired.release.namespace)?;
         Ok(Boundary { account, rules: self.object_rules() })
     }
@@ -76,6 +75,12 @@ impl Rules {
         }
         let account = self.account(account, default, &desired.release.namespace)?;
         Ok(Boundary { account, rules: self.object_rules() })
+    }
+
+    /// Checks where a release comes from and where it goes. The error names the AddonTenancy and its field.
+    pub fn check_release(&self, desired: &Desired) -> Result<(), Failure> {
+        self.check_release_source(desired)?;
+        self.check_target(&desired.release.namespace)
     }
 
     fn allow_platform_extension(&self, name: &str) -> bool {
@@ -96,14 +101,7 @@ impl Rules {
             // The files of a Source in the same namespace are fetched only from an allowed URL.
             (_, Some(_)) => Ok(()),
             _ => {
-                // The name of a package in a registry is part of its address.
-                let is_registry = package.repository.to_ascii_lowercase().starts_with("oci://");
-                let repository = package.repository.trim_end_matches('/');
-                let url = if is_registry {
-                    format!("{repository}/{}", package.name)
-                } else {
-                    repository.to_owned()
-                };
+                let url = package_url(&package.repository, &package.name);
                 self.check_source(SourceUse::Url(&url))
             }
         }

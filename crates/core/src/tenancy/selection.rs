@@ -52,6 +52,11 @@ impl Tenancies {
         self.readable.is_empty() && self.unreadable.is_empty()
     }
 
+    /// Returns the AddonTenancies that cannot be read, each with the reason.
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
+    }
+
     /// Returns whether the labels of a namespace are needed to find its rules.
     pub fn need_labels(&self, namespace: &str) -> bool {
         let is_named = |tenancy: &Tenancy| tenancy.spec.namespaces.names.iter().any(|name| name == namespace);

@@ -14,6 +14,15 @@ pub enum SourceUse<'a> {
     PlatformSource(&'a str),
 }
 
+/// Returns the address of a package. In a registry, its name is part of it.
+pub fn package_url(repository: &str, name: &str) -> String {
+    let repository = repository.trim_end_matches('/');
+    if repository.to_ascii_lowercase().starts_with("oci://") {
+        return format!("{repository}/{name}");
+    }
+    repository.to_owned()
+}
+
 impl Rules {
     /// Checks whether a source may be used. The error names the AddonTenancy and its field.
     pub fn check_source(&self, source: SourceUse<'_>) -> Result<(), Failure> {
