@@ -43,6 +43,9 @@ func (c *Cluster) Session(transport http.RoundTripper, target *toolv1.Target) *S
 	}
 }
 
+// Impersonates reports whether objects of releases are read and changed as another user than that of the credentials.
+func (s *Session) Impersonates() bool { return s.impersonate.UserName != "" }
+
 // ObjectRules returns what the objects of releases may be.
 func (s *Session) ObjectRules() []*toolv1.ObjectRule { return s.rules }
 

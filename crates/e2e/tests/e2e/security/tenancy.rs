@@ -116,7 +116,8 @@ async fn what_a_tenancy_does_not_allow_is_refused_before_anything_is_written() {
     red.apply_instance("system", system).await;
     let source = json!({"source": {"repository": other.url(), "chart": "settings", "version": "1.0.0"}});
     red.apply_instance("outside", source).await;
-    red.apply_instance("unlisted", json!({"source": platform_source("private", "settings", None)})).await;
+    red.apply_instance("unlisted", json!({"source": platform_source("private", "settings", Some("1.0.0"))}))
+        .await;
     red.apply("ExtensionCatalog", "outside", json!({"url": other.url()})).await;
     red.apply("Source", "outside", json!({"git": {"url": format!("{}/repository", other.url())}})).await;
     apply_chart_proxy(&test, "proxy", &other).await;
@@ -184,31 +185,28 @@ async fn wait_source_refused(test: &SelfHosted) {
     .await;
 }
 
-/// Extensions that the platform enforces are installed as they are published, whatever the AddonTenancy allows.
+/// What the platform has published can be installed as it is, whatever else the AddonTenancy allows.
 #[tokio::test]
 async fn extensions_of_the_platform_are_not_refused() {
     let test = SelfHosted::new("tenancy-platform").await;
     publish(&test.repository, "roles", "templates/binding.yaml", &binding(EVIL, "")).await;
     apply_catalog(&test, "charts", &test.repository, json!({})).await;
     let red = Tenant::new(&test, "red", &test.management.plane).await;
-    let nothing = json!({"sources": {}, "targetNamespaces": ["red"]});
-    apply_tenancy(
-        &test,
-        "red",
-        json!({"selector": {"matchLabels": {"kubernetes.io/metadata.name": "red"}}}),
-        nothing,
-    )
-    .await;
-    let source = json!({"catalog": {"name": "charts"}, "chart": "roles", "version": "1.0.0"});
+    let green = Tenant::new(&test, "green", &test.management.plane).await;
+    let label = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["red", "green"]});
+    let selector = json!({"selector": {"matchExpressions": [label]}});
+    let nothing = json!({"sources": {}, "targetNamespaces": ["red", "green"]});
+    apply_tenancy(&test, "teams", selector, nothing).await;
+    let source = platform_source("charts", "roles", Some("1.0.0"));
     let versions = json!([{"version": "1.0.0", "kubernetes": "*", "source": source}]);
     super::tenants::apply(&test, "Extension", PLATFORM, "roles", json!({"versions": versions})).await;
     let _manager = Manager::from_process(test.management.start_manager());
     let extension = json!({"name": "roles", "scope": "Platform"});
     let plain = json!({"clusters": {"name": "main"}, "extension": extension});
     red.apply("ExtensionInstance", "plain", plain).await;
-    red.apply_instance("changed", json!({"extension": extension, "parameters": {"a": "b"}})).await;
+    green.apply_instance("changed", json!({"extension": extension, "parameters": {"a": "b"}})).await;
     red.wait_ready("plain").await;
-    wait_not_allowed(&red, "changed", &["AddonTenancy red", "spec.sources.platformCatalogs"]).await;
+    wait_not_allowed(&green, "changed", &["AddonTenancy teams", "spec.sources.platformCatalogs"]).await;
 }
 
 #[tokio::test]
