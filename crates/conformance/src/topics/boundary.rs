@@ -56,11 +56,11 @@ async fn impersonated(context: &Context) -> Result<(), CaseError> {
         ..context.target()
     };
     let package = context.pack(&TestPackage::config()).await?;
-    let nobody = as_user("somebody".to_owned());
-    let install = context.install("web", &package, json!({})).on(nobody.clone());
+    let unprivileged = as_user("somebody".to_owned());
+    let install = context.install("web", &package, json!({})).on(unprivileged.clone());
     context.apply_fails(install, FailureCategory::Forbidden).await?;
     ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the object was written");
-    context.tool.observe(nobody.clone(), context.release("web"), 0).await?;
+    context.tool.observe(unprivileged.clone(), context.release("web"), 0).await?;
 
     // This account may write the objects of the package and nothing else, so that it cannot write records.
     let mut account = ServiceAccount::default();

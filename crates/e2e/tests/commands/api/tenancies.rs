@@ -43,10 +43,10 @@ async fn the_fields_of_a_tenancy_are_validated() {
     ];
     let server = Server::shared().await;
     for (fields, expected) in rows {
-        check(server.create(&object(TENANCY, &fields)).await, expected, &fields);
+        check(&server, &object(TENANCY, &fields), expected).await;
     }
     for (name, expected) in [("deployer", None), ("a:b", Some("spec.workloadServiceAccountName"))] {
         let fields = json!({"workloadServiceAccountName": name});
-        check(server.create(&object(INSTANCE, &fields)).await, expected, &fields);
+        check(&server, &object(INSTANCE, &fields), expected).await;
     }
 }
