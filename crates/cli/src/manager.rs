@@ -191,12 +191,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         poll_seconds,
         source_min_interval_seconds,
         health,
-        platform:
-            PlatformArgs {
-                namespace: platform_namespace,
-                version: platform_version,
-                version_from: platform_version_from,
-            },
+        platform,
         verify_policy,
         parameters_seconds,
         no_leader_election,
@@ -218,7 +213,6 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     let log_level = logging::start(&log_level, log_format)?;
     raise_open_files_limit();
     let tracing = traces.start()?;
-    let (tool_options, tool_environment) = tool_flags.options()?;
     let (uninstall_timeout, hooks) = (hooks.uninstall_timeout(), hooks.options(&leader_election_namespace)?);
     let receiver = receiver.options(&leader_election_namespace)?;
     let (tunnel, proxies) = tunnel.options(&leader_election_namespace)?;
@@ -239,8 +233,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         watch_filter,
         tools,
         templates,
-        tool_environment: [traces.tool_environment(), tool_environment].concat(),
-        tool_options,
+        tool_options: tool_flags.options(traces.tool_environment())?,
         tool_log_level: log_level.tool(),
         store: store.clone(),
         sources: source_options(sources, store_limit, &tenants),
@@ -261,9 +254,9 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         health,
         poll_interval: Duration::from_secs(poll_seconds),
         source_min_interval: Duration::from_secs(source_min_interval_seconds),
-        platform_namespace,
-        platform_version,
-        platform_version_from,
+        platform_namespace: platform.namespace,
+        platform_version: platform.version,
+        platform_version_from: platform.version_from,
         verify_policy,
         parameters_interval: Duration::from_secs(parameters_seconds),
         limits: limits(concurrency, concurrency_per_cluster, concurrency_waiting_clusters, per_namespace),

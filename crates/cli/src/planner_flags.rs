@@ -53,7 +53,6 @@ impl PlannerArgs {
             packages: Arc::new(source.open()?),
             tools,
             templates,
-            tool_environment: Vec::new(),
             store: user_dirs::cache_folder("plan")?,
             proxies: ProxyPolicy { hub: None, allowed: allowed_proxies, user: ProxyUser::Command },
             view: DiffView { texts: diffs, show_secret_values },

@@ -34,8 +34,8 @@ pub struct ToolFlags {
 }
 
 impl ToolFlags {
-    /// Returns the options. The environment variables are added to those of the processes.
-    pub fn options(self) -> Result<(ToolOptions, Vec<(String, String)>)> {
+    /// Returns the options. `environment` is a part of the environment of the processes.
+    pub fn options(self, mut environment: Vec<(String, String)>) -> Result<ToolOptions> {
         let Self { processes, memory_limit, cpu_seconds, user } = self;
         let memory = memory_limit.map(|mib| mib.saturating_mul(1 << 20)).or_else(container_limit);
         let limits = ToolLimits::new(memory, processes);
@@ -52,8 +52,9 @@ impl ToolFlags {
                 "--tool-user requires that the manager runs as root, with the capabilities of the container's default"
             );
         }
-        let environment = cpu_seconds.map(|seconds| ("CHANDLER_CPU_SECONDS".to_owned(), seconds.to_string()));
-        Ok((ToolOptions { limits, user }, environment.into_iter().collect()))
+        environment
+            .extend(cpu_seconds.map(|seconds| ("CHANDLER_CPU_SECONDS".to_owned(), seconds.to_string())));
+        Ok(ToolOptions { environment, limits, user })
     }
 }
 

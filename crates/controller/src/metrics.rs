@@ -57,10 +57,7 @@ pub struct Metrics {
     tunnel: TunnelMetrics,
     quotas: QuotaMetrics,
     republished: Counter,
-    tool_calls: Family<CallLabels, Counter>,
-    tool_starts: Counter,
-    tool_crashes: Counter,
-    tool_bytes: Gauge,
+    tool: ToolMetrics,
 }
 
 /// Registers metrics.
@@ -137,6 +134,38 @@ impl TunnelMetrics {
                 "Kubeconfig Secrets that were written, by what happened to their proxy: added, repaired after Cluster API \
                  has replaced the kubeconfig, or removed",
                 Family::default(),
+            ),
+        }
+    }
+}
+
+/// Metrics about package tools.
+#[derive(Clone, Debug)]
+struct ToolMetrics {
+    calls: Family<CallLabels, Counter>,
+    starts: Counter,
+    crashes: Counter,
+    bytes: Gauge,
+}
+
+impl ToolMetrics {
+    fn new(to: &mut Registering) -> Self {
+        Self {
+            calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
+            starts: to.add(
+                "tool_starts",
+                "Starts of package tools and of the template service",
+                Counter::default(),
+            ),
+            crashes: to.add(
+                "tool_crashes",
+                "Unexpected ends of package tools and of the template service",
+                Counter::default(),
+            ),
+            bytes: to.add(
+                "tool_resident_bytes",
+                "Resident memory of package tools and of the template service",
+                Gauge::default(),
             ),
         }
     }
@@ -231,18 +260,7 @@ impl Metrics {
                 "Releases whose package version was published again with other content; they are not upgraded",
                 Counter::default(),
             ),
-            tool_calls: to.add("tool_calls", "Calls to the package tool, by verb", Family::default()),
-            tool_starts: to.add("tool_starts", "Starts of package tools and of the template service", Counter::default()),
-            tool_crashes: to.add(
-                "tool_crashes",
-                "Unexpected ends of package tools and of the template service",
-                Counter::default(),
-            ),
-            tool_bytes: to.add(
-                "tool_resident_bytes",
-                "Resident memory of package tools and of the template service",
-                Gauge::default(),
-            ),
+            tool: ToolMetrics::new(&mut to),
             scraping: Arc::default(),
             registry: Arc::new(to.0),
         }
@@ -291,7 +309,7 @@ impl Metrics {
     }
 
     pub fn tool_call(&self, verb: &'static str) {
-        self.tool_calls.get_or_create(&CallLabels { verb }).inc();
+        self.tool.calls.get_or_create(&CallLabels { verb }).inc();
     }
 
     pub fn failed(&self, kind: &'static str, category: Category) {

@@ -23,7 +23,6 @@ use chandler_core::{
     tunnel::ProxyPolicy,
 };
 use chandler_source::Packages;
-use chandler_tool::SupervisorConfig;
 use chandler_workload::{Connections, WATCH_SILENCE};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -58,7 +57,7 @@ use crate::{
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::{Index, Queues, Router},
-    run::{ManagementCaches, Shared, ToolOptions, records_of, supervise, with_policy},
+    run::{ManagementCaches, Shared, ToolOptions, records_of, supervise},
     sources::{SourcePackages, Sources},
     status,
     templates::{Evaluations, TemplateQuota, Templates},
@@ -81,8 +80,6 @@ pub struct PlannerOptions {
     pub tools: Vec<PathBuf>,
     /// The binary that serves value templates.
     pub templates: PathBuf,
-    /// The environment of these processes.
-    pub tool_environment: Vec<(String, String)>,
     /// Where descriptions of tools are kept.
     pub store: PathBuf,
     /// The proxies that kubeconfigs may name.
@@ -298,17 +295,14 @@ fn shared(
         packages,
         tools,
         templates,
-        tool_environment,
         store,
         proxies,
         addresses,
         view: _,
     } = options;
     let quiet = channel::channel("error").1;
-    let (tools, template_service) = supervise(tools, templates, &store, ToolOptions::default(), |config| {
-        let environment = with_policy(&tool_environment, &addresses);
-        SupervisorConfig { environment, log_level: quiet.clone(), ..config }
-    });
+    let (tools, template_service) =
+        supervise(tools, templates, &store, ToolOptions::default(), &addresses, &quiet);
     let records = records_of(&tools);
     let (connections, _) = Connections::new(client.clone(), records, WATCH_SILENCE, proxies, addresses);
     Shared {

@@ -58,8 +58,10 @@ use crate::{
 };
 
 /// How the processes of package tools and of the template service run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ToolOptions {
+    /// Their environment, besides the addresses that they may connect to.
+    pub environment: Vec<(String, String)>,
     pub limits: ToolLimits,
     /// The user and the group. `None` means those of the manager.
     pub user: Option<(u32, u32)>,
@@ -67,7 +69,7 @@ pub struct ToolOptions {
 
 impl Default for ToolOptions {
     fn default() -> Self {
-        Self { limits: ToolLimits::new(None, 4), user: None }
+        Self { environment: Vec::new(), limits: ToolLimits::new(None, 4), user: None }
     }
 }
 
@@ -82,9 +84,7 @@ pub struct Options {
     pub tools: Vec<PathBuf>,
     /// The binary that serves value templates.
     pub templates: PathBuf,
-    /// The environment of these processes.
-    pub tool_environment: Vec<(String, String)>,
-    /// Their number, limits and user.
+    /// How these processes run.
     pub tool_options: ToolOptions,
     /// Their log level, which may change later.
     pub tool_log_level: channel::Receiver<&'static str>,
@@ -181,30 +181,30 @@ pub struct ManagementCaches {
     pub source_packages: SourcePackages,
 }
 
-/// Returns the package tools and the template service; none of them is started yet.
+/// Returns the package tools and the template service; none of them is started yet. They connect to allowed addresses only.
 pub fn supervise(
     tools: Vec<PathBuf>,
     templates: PathBuf,
     store: &Path,
-    ToolOptions { limits, user }: ToolOptions,
-    configured: impl Fn(SupervisorConfig) -> SupervisorConfig,
+    options: ToolOptions,
+    addresses: &AddressPolicy,
+    log_level: &channel::Receiver<&'static str>,
 ) -> (Tools, TemplateService) {
+    let ToolOptions { mut environment, limits, user } = options;
+    environment.push(addresses.environment());
     let configured = |config| SupervisorConfig {
+        environment: environment.clone(),
+        log_level: log_level.clone(),
         soft_memory_limit: limits.soft,
         hard_memory_limit: limits.hard,
         user: user.map(|(uid, gid)| ProcessUser { uid, gid }),
-        ..configured(config)
+        ..config
     };
     let tools = tools.into_iter().map(|tool| configured(SupervisorConfig::new(tool)));
     let number = |processes| usize::try_from(processes).unwrap_or(usize::MAX);
     let templates = configured(SupervisorConfig::templates(templates));
     let templates = Supervisor::limited(templates, number(limits.templates));
     (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
-}
-
-/// Returns the environment of a package tool that connects to allowed addresses only.
-pub fn with_policy(environment: &[(String, String)], addresses: &AddressPolicy) -> Vec<(String, String)> {
-    environment.iter().cloned().chain([addresses.environment()]).collect()
 }
 
 /// Runs the controllers until `stop` fires.
@@ -214,7 +214,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         watch_filter,
         tools,
         templates,
-        tool_environment,
         tool_options,
         tool_log_level,
         store,
@@ -248,12 +247,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let scope = Scope { namespace, labels: None };
     // A cached index must not be older than the poll interval.
     sources.limits.cache_ttl = sources.limits.cache_ttl.min(poll_interval);
-    let configured = |config: SupervisorConfig| SupervisorConfig {
-        environment: with_policy(&tool_environment, &addresses),
-        log_level: tool_log_level.clone(),
-        ..config
-    };
-    let (tools, template_service) = supervise(tools, templates, &store, tool_options, configured);
+    let (tools, template_service) =
+        supervise(tools, templates, &store, tool_options, &addresses, &tool_log_level);
     let records = records_of(&tools);
     let (connections, changes) = Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();

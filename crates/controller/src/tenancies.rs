@@ -72,9 +72,9 @@ impl Tenancies {
         self,
         stores: Vec<Store<K>>,
         conditions: fn(&K) -> &[Condition],
-        retry: impl Fn(&K),
+        retry: impl Fn(&K) + Send,
     ) where
-        K: Resource<DynamicType = ()> + Clone + 'static,
+        K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
     {
         let mut changes = self.changes.subscribe();
         while changes.changed().await.is_ok() {

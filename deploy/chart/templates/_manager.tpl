@@ -24,7 +24,6 @@
 - --log-format={{ .Values.logFormat }}
 - --concurrency={{ .Values.concurrency }}
 - --concurrency-per-cluster={{ .Values.concurrencyPerCluster }}
-- --tool-processes={{ .Values.toolProcesses }}
 - --platform-namespace={{ .Values.platform.namespace | default "$(POD_NAMESPACE)" }}
 {{- with .Values.platform.version }}
 - --platform-version={{ . }}
@@ -59,6 +58,9 @@
 - --refuse-source-address={{ . }}
 {{- end }}
 {{- /* With --reuse-values, a value that an earlier chart did not have is missing. */}}
+{{- with .Values.toolProcesses }}
+- --tool-processes={{ int . }}
+{{- end }}
 {{- with (.Values.clusterDeletion).timeoutSeconds }}
 - --cluster-deletion-timeout-seconds={{ int . }}
 {{- end }}

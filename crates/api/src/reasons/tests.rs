@@ -142,6 +142,10 @@ fn reasons_of_release_objects_are_stable() {
             "WaitingForDependencies",
         ]
     );
+}
+
+#[test]
+fn the_type_of_the_condition_of_a_release_is_stable() {
     assert_eq!(
         ReleaseVocabulary::ALL.map(ReleaseVocabulary::release_ready),
         ["HelmReleaseReady", "ReleaseReady"]

@@ -116,9 +116,9 @@ impl Metrics {
         let (started, process) = sources.templates.supervisor().stats();
         starts += started;
         bytes += process.map_or(0, |process| process.resident_bytes);
-        set(&self.tool_starts, starts);
-        set(&self.tool_crashes, sources.tools.crashes() + sources.templates.supervisor().crashes());
-        self.tool_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        set(&self.tool.starts, starts);
+        set(&self.tool.crashes, sources.tools.crashes() + sources.templates.supervisor().crashes());
+        self.tool.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     fn releases(&self, counts: &ReleaseCounts) {

@@ -295,12 +295,11 @@ impl<R: ReleaseKind> Work<R> {
         // The reconcile that follows reports a spec that is not valid.
         let mut desired = placement.apply_to(object.desired().ok()?);
         desired.package.repository.clone_from(&self.repository);
-        self.reduce_timeout(&object, &mut desired);
         self.is_still_wanted(&placement, &desired).then_some(desired)
     }
 
     /// Reduces a timeout that is longer than the manager allows. It is no input of the release, so this adds no revision.
-    fn reduce_timeout(&self, object: &R, desired: &mut Desired) {
+    fn reduce_timeout(&self, desired: &mut Desired) {
         let max = self.context.max_timeout;
         let Some(requested) = desired.execution.reduce_timeout(max) else { return };
         // A comparison has a timeout of its own.
@@ -314,7 +313,9 @@ impl<R: ReleaseKind> Work<R> {
             max.as_secs(),
             requested.as_secs()
         );
-        self.context.events.warning(object, "TimeoutReduced", &note);
+        if let Some(object) = self.context.releases.by_reference(&self.object) {
+            self.context.events.warning(&*object, "TimeoutReduced", &note);
+        }
     }
 
     /// Returns whether a user still wants to restore the revision.
@@ -347,7 +348,8 @@ impl<R: ReleaseKind> Work<R> {
     ) -> Result<Done, OperationFailure> {
         let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await?;
         // The process may have been acquired long after the slot.
-        let desired = self.still_desired().ok_or_else(not_begun)?;
+        let mut desired = self.still_desired().ok_or_else(not_begun)?;
+        self.reduce_timeout(&mut desired);
         let boundary = self.boundary(&desired).await?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         let run = Run { operation_id, process, handle, boundary };

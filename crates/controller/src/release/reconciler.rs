@@ -20,9 +20,9 @@ use chandler_core::{
     inventory::RevisionState,
     poll::Poll,
     release::{
-        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
-        ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback, past_failure, plan,
-        retry_requested_at,
+        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind,
+        PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
+        past_failure, plan, retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -249,11 +249,7 @@ where
         let own = ObjectKey::of(&*self.object);
         let (unmet, needed_by) = self.context.dependencies(&own, desired, view.facts.is_deleting());
         let inputs = self.known_inputs(desired, view);
-        let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
-        // AddonTenancies may allow now what they did not allow then.
-        let past = past.filter(|past| {
-            past.failure.category != Category::NotAllowed || past.at >= self.context.tenancies.changed_at()
-        });
+        let past = self.past_failure();
         let requested_rollback = inputs
             .as_ref()
             .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
@@ -313,6 +309,14 @@ where
             self.publish_impossible_rollback(desired);
         }
         plan
+    }
+
+    /// Returns the last failure. AddonTenancies may allow now what they did not allow when they were other ones.
+    fn past_failure(&self) -> Option<PastFailure> {
+        let past = past_failure(self.status.last_failure.as_ref()?, &self.uid)?;
+        let is_outdated =
+            past.failure.category == Category::NotAllowed && past.at < self.context.tenancies.changed_at();
+        (!is_outdated).then_some(past)
     }
 
     /// Returns the revision that was read and differs from these inputs.

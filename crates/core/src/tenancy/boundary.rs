@@ -1,8 +1,12 @@
 //! What a release may do on a workload cluster.
 
+use std::sync::Arc;
+
 use chandler_api::extensions::{KindPattern, Scope};
 
-use super::{DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused};
+use super::{
+    DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused, selection::Tenancy,
+};
 use crate::{failure::Failure, release::Desired};
 
 /// What a package tool may do on a workload cluster. The default is everything.
@@ -119,7 +123,7 @@ impl Rules {
     }
 
     fn object_rules(&self) -> Vec<ObjectRule> {
-        let rule = |tenancy: &std::sync::Arc<super::selection::Tenancy>| ObjectRule {
+        let rule = |tenancy: &Arc<Tenancy>| ObjectRule {
             name: format!("AddonTenancy {}", tenancy.name),
             cluster_scoped: tenancy.spec.kinds.cluster_scoped.clone(),
             denied: tenancy.spec.kinds.denied.clone(),

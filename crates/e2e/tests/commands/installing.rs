@@ -218,6 +218,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "--log-format=text",
         "--concurrency=32",
         "--concurrency-per-cluster=8",
+        "--tool-processes=6",
         "--concurrency-per-namespace=6",
         "--template-seconds-per-minute=20",
         "--max-timeout-seconds=1800",
@@ -263,7 +264,7 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "kubernetes.io/metadata.name: capi-kubeadm-control-plane-system",
         "cidr: 192.0.2.0/24",
         "--poll-seconds=60",
-        "memory: 4Gi",
+        "memory: 5Gi",
         "pool: infrastructure",
         "key: pool",
         "key: zone",
@@ -332,8 +333,11 @@ async fn metadata_services_and_other_namespaces_are_kept_out_by_default() {
 #[tokio::test]
 async fn values_that_an_earlier_chart_did_not_have_may_be_missing() {
     // So they are with --reuse-values.
-    let earlier = arguments(&render(None, &["--set", "clusterDeletion=null,security=null"]).await.unwrap());
-    assert!(!earlier.iter().any(|argument| argument.starts_with("--cluster-deletion")), "{earlier:?}");
+    let missing = "clusterDeletion=null,security=null,toolProcesses=null";
+    let earlier = arguments(&render(None, &["--set", missing]).await.unwrap());
+    for flag in ["--cluster-deletion", "--allow-address", "--tool-processes"] {
+        assert!(!earlier.iter().any(|argument| argument.starts_with(flag)), "{earlier:?}");
+    }
 }
 
 #[tokio::test]

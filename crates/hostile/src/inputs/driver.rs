@@ -105,7 +105,7 @@ fn template(lab: &Lab, text: &str) -> Attempt {
 }
 
 fn template_endless(lab: &Lab) -> Attempt {
-    template(lab, "{{ range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}")
+    template(lab, "{{ $all := until 1000000 }}{{ range $all }}{{ range $all }}{{ end }}{{ end }}")
 }
 
 fn template_output(lab: &Lab) -> Attempt {

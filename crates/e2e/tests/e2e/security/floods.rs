@@ -30,7 +30,7 @@ const SLOTS: usize = 4;
 const CLUSTERS: usize = 3 * SLOTS;
 /// Repositories that do not answer, while the namespace needs others, too.
 const SILENT_REPOSITORIES: usize = 20;
-const ENDLESS: &str = "{{ range until 1000 }}{{ range until 1000 }}{{ range until 1000 }}{{ $x := 1 }}{{ end }}{{ end }}{{ end }}";
+const ENDLESS: &str = "{{ $all := until 1000 }}{{ range $all }}{{ range $all }}{{ range $all }}{{ $x := 1 }}{{ end }}{{ end }}{{ end }}";
 
 #[tokio::test]
 async fn a_namespace_with_slow_releases_templates_and_repositories_delays_only_itself() {
