@@ -7,7 +7,7 @@ use super::rules;
 use crate::addons::is_default;
 
 /// What the objects of namespaces may use and install. If several AddonTenancies select a namespace, all of them must allow it.
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "chandler.dev",
     version = "v1alpha1",
@@ -54,7 +54,7 @@ pub struct AddonTenancySpec {
 }
 
 /// Namespaces by name, by label, or both: those that either one selects.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"), validation = rules::names_or_selector())]
 pub struct TenantNamespaces {
     /// Names of namespaces.
