@@ -310,6 +310,7 @@ mod tests {
                 polls: Mutex::default(),
                 observed: Mutex::default(),
                 read: Mutex::default(),
+                tenancies: crate::tenancies::Tenancies::new(offline(), None),
                 readers: Arc::new(NamespaceSemaphore::new(1)),
             };
             let (catalog, context) = (Arc::new(catalog), Arc::new(context));

@@ -463,6 +463,12 @@ where
             Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
                 TOOL_RETRY
             }
+            // Nor what would report that the labels of a namespace can be read.
+            Plan::Wait(Wait::NotAllowed { failure })
+                if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
+            {
+                TOOL_RETRY
+            }
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::until(*until)
             }
