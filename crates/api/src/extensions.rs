@@ -13,6 +13,7 @@ mod rollout;
 pub(crate) mod rules;
 mod source;
 mod sync;
+mod tenancy;
 mod version;
 
 pub use addon_release::{
@@ -48,6 +49,10 @@ pub use sync::{
     AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,
     SyncSource, SyncSpec, SyncStatus, SyncedObject,
 };
+pub use tenancy::{
+    AddonTenancy, AddonTenancySpec, AllowedKinds, AllowedSources, KindPattern, TenantNamespaces,
+    WorkloadServiceAccount,
+};
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
 /// API group of the kinds.
@@ -70,6 +75,9 @@ pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// Annotation of a HelmChartProxy with its AddonPolicy: `NAME`, or `platform/NAME` for one in the platform namespace.
 pub const POLICY_ANNOTATION: &str = "chandler.dev/policy";
+/// Annotation of a HelmChartProxy with the name of the ServiceAccount, in the namespace of the release on the workload cluster, as
+/// which objects of its releases are read, written and deleted.
+pub const WORKLOAD_ACCOUNT_ANNOTATION: &str = "chandler.dev/workload-service-account";
 /// Annotation of a HelmChartProxy with versions of its chart by Kubernetes minor version, as a JSON object such as
 /// `{"1.34": "1.2.x", "1.35": "1.3.x"}`.
 pub const KUBERNETES_VERSIONS_ANNOTATION: &str = "chandler.dev/kubernetes-versions";

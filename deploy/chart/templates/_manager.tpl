@@ -45,6 +45,9 @@
 - --refuse-unverified-tls
 - --require-login-hosts
 {{- end }}
+{{- with (.Values.security).defaultWorkloadServiceAccount }}
+- --default-workload-service-account={{ . }}
+{{- end }}
 {{- range (.Values.security).allowAddresses }}
 - --allow-address={{ . }}
 {{- end }}

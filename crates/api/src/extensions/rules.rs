@@ -170,6 +170,24 @@ pub(super) fn objects_require_service_account() -> Rule {
     .message("serviceAccountName must be set: other objects are read with the rights of that account")
 }
 
+/// The beginning of a URL names a scheme and a host, so that it cannot match another host.
+pub(super) fn url_prefixes() -> Rule {
+    Rule::new("self.all(prefix, prefix.matches('^(https|oci|ssh)://[^/@?#%]+(/[^@?#%]*)?$'))").message(
+        "must be beginnings of URLs with a host, such as https://charts.example/team, without user names",
+    )
+}
+
+/// Names of namespaces, which may end in `*`.
+pub(super) fn namespace_patterns() -> Rule {
+    Rule::new("self.all(name, name.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?|([a-z0-9][-a-z0-9]*)?[*])$'))")
+        .message("must be names of namespaces; only the last character may be *")
+}
+
+pub(super) fn names_or_selector() -> Rule {
+    Rule::new("has(self.names) && self.names.size() > 0 || has(self.selector)")
+        .message("names or selector must be set")
+}
+
 /// Objects have no form of their own that parameters could have.
 pub(super) fn objects_require_template() -> Rule {
     Rule::new("!has(self.objects) || has(self.template)")

@@ -96,7 +96,8 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let PlannedObject { object, unwritten, secrets, existing, generation } = planned;
         let state = (self.context.placement_state)(&applied);
         let desired = self.desired(&state, &object, unwritten).await?;
-        let situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
+        let mut situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
+        situation.refused = self.context.boundary(&desired, &state, false).await.err();
         let (mut plan, name) = (plan_of(&desired), desired.release.to_string());
         if situation.facts.state != ClusterState::Available {
             let observed = situation.observed(InventoryState::Loading, InputState::Unresolved, None);

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
+    failure::Failure,
     identity::{ClusterKey, ReleaseId},
     release::{
         Claimant, Collision, Desired, InputState, InventoryState, Observed, PastFailure, ReleaseKind,
@@ -62,6 +63,8 @@ pub struct Situation {
     strategy: Strategy,
     timeout: Duration,
     remove_with_cluster: bool,
+    /// Why an AddonTenancy does not allow the release.
+    pub refused: Option<Failure>,
     now: Timestamp,
 }
 
@@ -107,6 +110,7 @@ impl Situation {
             strategy: desired.strategy,
             timeout: desired.execution.timeout,
             remove_with_cluster: facts.waits_for_uninstalls(now) && desired.remove_with_cluster,
+            refused: None,
             state,
             facts,
             now,
@@ -133,6 +137,7 @@ impl Situation {
             placement_changing: false,
             suspended: self.suspended,
             policy_missing: self.state.policy.missing(),
+            refused: self.refused.as_ref(),
             remediation: self.state.policy.effective().remediation,
             retry_at: self.retry_at,
             cluster: self.facts.state,

@@ -90,6 +90,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(version);
         }
         let desired = self.catalogs.located(desired).await?;
+        self.tenancies.of(&desired.cluster.namespace).await?.check_release(&desired)?;
         let access = self.access(&desired).await?;
         Ok(self.resolve(&desired, &access).await?.version)
     }

@@ -12,6 +12,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
     target::Target,
+    tenancy::Boundary,
 };
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
@@ -27,6 +28,7 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 pub use self::compare_and_test::Comparison;
 use super::{
     PlacementState, ReleaseContext,
+    boundary::check_capabilities,
     inputs::{self, Inputs},
 };
 use crate::{
@@ -144,6 +146,8 @@ struct Run<'a> {
     operation_id: String,
     process: ProcessGuard,
     handle: &'a Handle<Outcome>,
+    /// What it may do on the cluster.
+    boundary: Boundary,
 }
 
 /// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
@@ -346,8 +350,9 @@ impl<R: ReleaseKind> Work<R> {
         // The process may have been acquired long after the slot.
         let mut desired = self.still_desired().ok_or_else(not_begun)?;
         self.reduce_timeout(&mut desired);
+        let boundary = self.boundary(&desired).await?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
-        let run = Run { operation_id, process, handle };
+        let run = Run { operation_id, process, handle, boundary };
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let prepared = prepared.ok_or_else(not_begun)?;
@@ -378,12 +383,23 @@ impl<R: ReleaseKind> Work<R> {
         }
     }
 
+    /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it.
+    async fn boundary(&self, desired: &Desired) -> Result<Boundary, Failure> {
+        let object = self.context.releases.by_reference(&self.object).ok_or_else(not_begun)?;
+        let placement = (self.context.placement_state)(&object);
+        let is_removal = matches!(self.start.operation, Operation::Remove | Operation::UninstallFailed);
+        let boundary = self.context.boundary(desired, &placement, is_removal).await?;
+        check_capabilities(&self.tool, &boundary).await?;
+        Ok(boundary)
+    }
+
     /// Returns how to reach the cluster, with the newest credentials. It is read last: a download may have taken longer than a
     /// token is valid.
-    fn target(&self) -> Result<Target, Failure> {
-        self.connection.target().ok_or_else(|| {
+    fn target(&self, boundary: &Boundary) -> Result<Target, Failure> {
+        let target = self.connection.target().ok_or_else(|| {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
-        })
+        })?;
+        Ok(Target { boundary: boundary.clone(), ..target })
     }
 
     async fn apply(
@@ -395,7 +411,7 @@ impl<R: ReleaseKind> Work<R> {
         inputs: &Inputs,
     ) -> Result<Applied, OperationFailure> {
         let Prepared { values, package } = prepared;
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id: run.operation_id,
@@ -422,7 +438,7 @@ impl<R: ReleaseKind> Work<R> {
         let Some(Restored { revision, inputs }) = &self.start.restored else {
             return Err(not_begun().into());
         };
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("rollback");
         let order = RollbackOrder {
             operation_id: run.operation_id,
@@ -440,7 +456,7 @@ impl<R: ReleaseKind> Work<R> {
     }
 
     async fn remove(&self, run: Run<'_>, desired: Desired) -> Result<(), OperationFailure> {
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id: run.operation_id,

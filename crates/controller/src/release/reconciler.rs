@@ -20,9 +20,9 @@ use chandler_core::{
     inventory::RevisionState,
     poll::Poll,
     release::{
-        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
-        ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback, past_failure, plan,
-        retry_requested_at,
+        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind,
+        PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
+        past_failure, plan, retry_requested_at,
     },
 };
 use chandler_tool::ReleaseDetails;
@@ -64,6 +64,8 @@ pub struct Reconciler<R: ReleaseKind> {
     rollback_to: Option<RevisionState>,
     /// What is compared with the package.
     drift: DriftPlan,
+    /// Why an AddonTenancy does not allow the release.
+    refused: Option<Failure>,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
@@ -102,6 +104,7 @@ where
             state,
             rollback_to: None,
             drift: DriftPlan::default(),
+            refused: None,
             written,
             status,
             outcome_number: None,
@@ -116,6 +119,9 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
+        if !self.deleting() {
+            self.refused = self.context.boundary(&desired, &self.placement, false).await.err();
+        }
         self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
         let mut decision = Plan::NoOp;
@@ -243,7 +249,7 @@ where
         let own = ObjectKey::of(&*self.object);
         let (unmet, needed_by) = self.context.dependencies(&own, desired, view.facts.is_deleting());
         let inputs = self.known_inputs(desired, view);
-        let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
+        let past = self.past_failure();
         let requested_rollback = inputs
             .as_ref()
             .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
@@ -261,6 +267,7 @@ where
             placement_changing: !placement.is_applied,
             suspended: placement.suspends(&*self.object),
             policy_missing: placement.policy.missing(),
+            refused: self.refused.as_ref(),
             remediation: placement.policy.effective().remediation,
             retry_at: retry_requested_at(&*self.object),
             cluster: view.facts.state,
@@ -302,6 +309,14 @@ where
             self.publish_impossible_rollback(desired);
         }
         plan
+    }
+
+    /// Returns the last failure. AddonTenancies may allow now what they did not allow when they were other ones.
+    fn past_failure(&self) -> Option<PastFailure> {
+        let past = past_failure(self.status.last_failure.as_ref()?, &self.uid)?;
+        let is_outdated =
+            past.failure.category == Category::NotAllowed && past.at < self.context.tenancies.changed_at();
+        (!is_outdated).then_some(past)
     }
 
     /// Returns the revision that was read and differs from these inputs.
@@ -446,6 +461,12 @@ where
         let wait = match decision {
             // Nothing is watched that could report that the tool is back.
             Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
+                TOOL_RETRY
+            }
+            // Nor what would report that the labels of a namespace can be read.
+            Plan::Wait(Wait::NotAllowed { failure })
+                if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
+            {
                 TOOL_RETRY
             }
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {

@@ -18,6 +18,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::Strategy,
+    tenancy,
 };
 
 impl PlacementKind for ExtensionInstance {
@@ -56,7 +57,9 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn shared_spec(&self) -> Value {
-        spec_without(&self.spec, &["clusters", "dependencies", "serviceAccountName", "policyRef"])
+        let not_shared =
+            ["clusters", "dependencies", "serviceAccountName", "policyRef", "workloadServiceAccountName"];
+        spec_without(&self.spec, &not_shared)
     }
 
     fn follows_newest_version(&self) -> bool {
@@ -86,6 +89,14 @@ impl PlacementKind for ExtensionInstance {
 
     fn follows_sources(&self) -> bool {
         self.spec.source.as_ref().is_some_and(|source| source.source_ref.is_some())
+    }
+
+    fn workload_account(&self) -> Option<String> {
+        self.spec.workload_service_account_name.clone()
+    }
+
+    fn platform_extension(&self) -> Option<String> {
+        tenancy::platform_extension(self).map(str::to_owned)
     }
 
     fn same_request(existing: &AddonRelease, desired: &AddonRelease) -> bool {

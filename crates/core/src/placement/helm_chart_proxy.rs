@@ -7,7 +7,7 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
-    extensions::{KUBERNETES_VERSIONS_ANNOTATION, PlacementKindName, Reference},
+    extensions::{KUBERNETES_VERSIONS_ANNOTATION, PlacementKindName, Reference, WORKLOAD_ACCOUNT_ANNOTATION},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
@@ -71,6 +71,10 @@ impl PlacementKind for HelmChartProxy {
 
     fn follows_newest_version(&self) -> bool {
         self.spec.version.is_empty() && self.kubernetes_versions().is_none()
+    }
+
+    fn workload_account(&self) -> Option<String> {
+        self.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned()
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {

@@ -80,6 +80,10 @@ pub enum Wait {
     PolicyNotFound {
         name: String,
     },
+    /// An AddonTenancy does not allow the release. What is installed is kept.
+    NotAllowed {
+        failure: Failure,
+    },
     /// The last retry that the policy allows has failed.
     Exhausted {
         failure: Failure,
@@ -277,6 +281,9 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     if observed.strategy == Strategy::InstallOnce && observed.installed_before {
         return plan_installed_once(observed, newest, generation);
     }
+    if let Some(refused) = observed.not_allowed() {
+        return Plan::Wait(refused);
+    }
     let inputs = match observed.inputs {
         InputState::Unresolved => {
             return resolve_backed_off(observed, generation).unwrap_or(Plan::Resolve);
@@ -340,7 +347,7 @@ fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
     } else if observed.placement_changing {
         Some(Wait::PlacementChanging)
     } else {
-        held(observed)
+        held(observed).or_else(|| observed.not_allowed())
     };
     wait.map(Plan::Wait)
 }

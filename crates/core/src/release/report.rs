@@ -253,6 +253,7 @@ fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
     match step {
         Step::Read => ReleaseReason::ReadFailed,
         Step::Remove => ReleaseReason::RemovalFailed,
+        _ if failure.category == Category::NotAllowed => ReleaseReason::NotAllowed,
         // A missing signature and a quota have their own reasons, because they are not failures of Helm.
         _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
         _ if failure.category == Category::QuotaExceeded => ReleaseReason::QuotaExceeded,

@@ -79,6 +79,7 @@ impl State {
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
+            | ReleaseReason::NotAllowed
             | ReleaseReason::RetriesExhausted
             | ReleaseReason::RolledBack
             | ReleaseReason::Stalled
@@ -165,6 +166,7 @@ mod tests {
         (ReleaseReason::VerificationFailed, State::Failed),
         (ReleaseReason::QuotaExceeded, State::Failed),
         (ReleaseReason::ReleaseCollision, State::Failed),
+        (ReleaseReason::NotAllowed, State::Failed),
         (ReleaseReason::WaitingForDependencies, State::Waiting),
         (ReleaseReason::Suspended, State::Waiting),
         (ReleaseReason::PolicyNotFound, State::Waiting),

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug};
 
+use chandler_api::extensions::AddonTenancy;
 use chandler_controller::{PlannerObjects, cluster_resource};
 use chandler_core::change_plan::IgnoredObject;
 use kube::{
@@ -65,6 +66,8 @@ impl<'a> ObjectReader<'a> {
                 self.add_extensions(namespace, objects, undecodable).await?;
             }
         }
+        // Users need not be allowed to list them. Then the plan does not say that they refuse a release.
+        objects.tenancies = self.list_tenancies().await.unwrap_or_default();
         if self.namespaces.contains(self.platform) {
             return Ok(read);
         }
@@ -76,6 +79,17 @@ impl<'a> ObjectReader<'a> {
             read.platform_extensions = listed.err();
         }
         Ok(read)
+    }
+
+    async fn list_tenancies(&self) -> Result<Vec<DynamicObject>, Error> {
+        let resource = ApiResource::erase::<AddonTenancy>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let all = list_all(api, ListParams::default(), &resource.plural, self.progress).await;
+        all.map_err(|error| Error::List {
+            hint: CRD_HINT,
+            objects: resource.plural.clone(),
+            source: Box::new(error),
+        })
     }
 
     async fn add_extensions(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
-use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed};
+use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed, Wait};
 use crate::{
     digest::InputDigest,
     failure::{Category, Failure},
@@ -30,6 +30,8 @@ pub struct Observed<'a> {
     pub suspended: bool,
     /// The name of the placement's policy if it does not exist: no operation is started.
     pub policy_missing: Option<&'a str>,
+    /// Why an AddonTenancy does not allow the release.
+    pub refused: Option<&'a Failure>,
     /// What the policy does after a failure. `None` means that it is retried until it succeeds.
     pub remediation: Option<Remediation>,
     /// When a user has asked to try again. Earlier failures do not count from then on.
@@ -83,6 +85,11 @@ impl Observed<'_> {
     /// Returns when a user has asked to try again, unless that is in the future.
     pub(super) fn requested_retry(&self) -> Option<Timestamp> {
         self.retry_at.filter(|retry_at| *retry_at <= self.now)
+    }
+
+    /// Returns why no operation is started that an AddonTenancy does not allow.
+    pub(super) fn not_allowed(&self) -> Option<Wait> {
+        self.refused.map(|failure| Wait::NotAllowed { failure: failure.clone() })
     }
 }
 

@@ -396,3 +396,41 @@ fn rollbacks_and_removals_in_flight() {
         assert_eq!(plan(&observed, GENERATION), expected, "{name}");
     }
 }
+
+#[test]
+fn a_release_that_a_tenancy_does_not_allow_is_kept_and_not_changed() {
+    let (inputs, why) =
+        (digest('a'), Failure::new(Category::NotAllowed, "AddonTenancy team does not allow it"));
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let outdated = revision(ReleaseStatus::Deployed, Some('b'));
+    let base = |inventory| Observed { refused: Some(&why), ..stable(&inputs, inventory) };
+    let refused = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let queued = InFlight {
+        operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs },
+        phase: OperationPhase::Queued,
+    };
+    let rows = [
+        ("install", base(None), refused.clone()),
+        ("upgrade", base(Some(&outdated)), refused.clone()),
+        ("up to date", base(Some(&current)), refused.clone()),
+        ("unresolved", Observed { inputs: InputState::Unresolved, ..base(None) }, refused.clone()),
+        ("compare", Observed { compare: true, ..base(Some(&current)) }, refused.clone()),
+        ("paused", Observed { paused: true, ..base(None) }, Plan::Wait(Wait::Paused)),
+        ("queued", Observed { operation: Some(queued), ..base(Some(&outdated)) }, Plan::Withdraw),
+        (
+            "running",
+            Observed { operation: Some(upgrading(&inputs)), ..base(Some(&outdated)) },
+            Plan::Wait(Wait::Operating(OperationKind::UPGRADE)),
+        ),
+        (
+            "deleted",
+            Observed { deleting: true, ..base(Some(&current)) },
+            Plan::Operate(OperationKind::REMOVE),
+        ),
+        ("installed once", Observed { strategy: Strategy::InstallOnce, ..base(Some(&current)) }, Plan::NoOp),
+    ];
+    for (what, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{what}");
+    }
+    assert_eq!(hold_install(&base(None)), Some(Wait::NotAllowed { failure: why.clone() }));
+}
