@@ -149,7 +149,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 43] = [
+    const TABLE: [(ReleaseReason, State); 44] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
