@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
@@ -58,15 +59,26 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 func replaceError(response *http.Response) {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxError+1))
 	_ = response.Body.Close()
-	var status metav1.Status
 	body := []byte{}
-	if err == nil && len(text) <= maxError && json.Unmarshal(text, &status) == nil && status.Status == metav1.StatusFailure {
+	if err == nil && len(text) <= maxError && isFailure(text) {
 		body = text
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	response.ContentLength = int64(len(body))
 	response.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	response.Header.Del("Content-Encoding")
+}
+
+// isFailure reports whether a body is a Kubernetes status that reports a failure: in JSON, or in protobuf, which clients of
+// Kubernetes' own kinds ask for.
+func isFailure(text []byte) bool {
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil {
+		return status.Status == metav1.StatusFailure
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	decoded, isStatus := object.(*metav1.Status)
+	return err == nil && isStatus && decoded.Status == metav1.StatusFailure
 }
 
 // limitedBody fails when the response, or one event of a watch, is too large.

@@ -10,6 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/address"
 	"chandler.dev/tools/helm/internal/failure"
@@ -111,13 +116,27 @@ func TestDiscoveryIsLimited(t *testing.T) {
 	}
 }
 
+// protobufOf returns an object as API servers send it to clients that prefer protobuf.
+func protobufOf(t *testing.T, object runtime.Object) string {
+	t.Helper()
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
 func TestOnlyAStatusOfAnErrorIsPassedOn(t *testing.T) {
 	status := `{"kind":"Status","status":"Failure","message":"no such pod","reason":"NotFound","code":404}`
 	for body, kept := range map[string]bool{
-		status:                                true,
-		"secret of an internal server":        false,
-		`{"secret": "of an internal server"}`: false,
-		`{"status":"Failure","message":"` + strings.Repeat("x", maxError) + `"}`: false,
+		status: true,
+		protobufOf(t, &metav1.Status{Status: metav1.StatusFailure, Message: "no such pod"}): true,
+		protobufOf(t, &metav1.Status{Status: metav1.StatusSuccess}):                         false,
+		protobufOf(t, &corev1.Secret{Type: "of an internal server"}):                        false,
+		"secret of an internal server":                                                      false,
+		`{"secret": "of an internal server"}`:                                               false,
+		`{"status":"Failure","message":"` + strings.Repeat("x", maxError) + `"}`:            false,
 	} {
 		client, server := guarded(t, func(response http.ResponseWriter, _ *http.Request) {
 			response.WriteHeader(http.StatusNotFound)
