@@ -254,9 +254,11 @@ impl InventoryWatch {
                 Ok(None) => {}
                 Err(ended) => return ended,
             }
-            match pause_after_event(self.inventory.count()) {
-                Duration::ZERO => tokio::task::consume_budget().await,
-                pause => tokio::time::sleep(pause).await,
+            let pause = pause_after_event(self.inventory.count());
+            if pause.is_zero() {
+                tokio::task::consume_budget().await;
+            } else {
+                tokio::time::sleep(pause).await;
             }
         }
     }

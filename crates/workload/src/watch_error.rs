@@ -114,7 +114,7 @@ mod tests {
     fn a_watch_is_continued_unless_the_server_refuses_it() {
         let api =
             |code| WatchError::Request(kube::Error::Api(Status::failure("", "").with_code(code).boxed()));
-        let broken = WatchError::Request(kube::Error::ReadEvents(std::io::Error::other("reset")));
+        let broken = WatchError::Request(kube::Error::ReadEvents(io::Error::other("reset")));
         let too_large = WatchError::Request(kube::Error::Service(UnusableResponse::TooLarge(1).into()));
         let rows = [
             (broken, Next::Continue, Next::Continue),

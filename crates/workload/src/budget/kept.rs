@@ -22,8 +22,10 @@ pub enum TooMuchKept {
     )]
     Cluster,
     #[error(
-        "what Chandler remembers of the clusters of namespace {} takes more than {} MiB, and this cluster needs more than {} MiB \
-         of it; remove releases, or move clusters to other namespaces", .0, MAX_NAMESPACE >> 20, ALWAYS >> 20
+        "what Chandler remembers of the clusters of namespace {0} takes more than {most} MiB, and this cluster needs more than \
+         {always} MiB of it; remove releases, or move clusters to other namespaces",
+        most = MAX_NAMESPACE >> 20,
+        always = ALWAYS >> 20
     )]
     Namespace(String),
     #[error(
