@@ -81,23 +81,21 @@ func checkSecret(secret *corev1.Secret) error {
 	return checkRecordSize(size, maxSecret)
 }
 
-// recordSize returns the size of a release in its Secret (encodeRelease in Helm's package driver), or more than it if that fits,
-// too: most records are small, and compressing them as Helm does takes much longer.
+// recordSize returns the size of a release in its Secret (encodeRelease in Helm's package driver), or an estimate if that clearly
+// fits: most records are small, and compressing a large one as Helm does takes much longer.
 func recordSize(release *rspb.Release) (int, error) {
 	data, err := json.Marshal(release)
 	if err != nil {
 		return 0, err
 	}
-	size := base64.StdEncoding.EncodedLen(len(data))
-	for _, level := range []int{gzip.BestSpeed, gzip.BestCompression} {
-		if size <= maxRecord {
-			break
-		}
-		if size, err = compressedSize(data, level); err != nil {
-			return 0, err
-		}
+	if size := base64.StdEncoding.EncodedLen(len(data)); size <= maxRecord {
+		return size, nil
 	}
-	return size, nil
+	// For some data, the faster compression is a few percent better.
+	if size, err := compressedSize(data, gzip.BestSpeed); err != nil || size <= maxRecord/4*3 {
+		return size, err
+	}
+	return compressedSize(data, gzip.BestCompression)
 }
 
 func compressedSize(data []byte, level int) (int, error) {
