@@ -20,7 +20,7 @@ use self::kept::NamespaceKept;
 pub use self::kept::{KeptShare, TooMuchKept};
 
 /// What each response may take at first. Most responses are smaller.
-pub const SMALL: usize = 1 << 20;
+pub const SMALL: usize = 512 << 10;
 /// How long a response waits for others. Then it is tried again later.
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
@@ -36,8 +36,9 @@ struct Sizes {
 
 /// One response of the largest size.
 const CLUSTER: Sizes = Sizes { small: 4, large: 16 << 20, events: 6 << 20 };
-const NAMESPACE: Sizes = Sizes { small: 64, large: 64 << 20, events: 24 << 20 };
-const TOTAL: Sizes = Sizes { small: 128, large: 128 << 20, events: 64 << 20 };
+const NAMESPACE: Sizes = Sizes { small: 48, large: 96 << 20, events: 24 << 20 };
+/// Together 480 MiB.
+const TOTAL: Sizes = Sizes { small: 384, large: 192 << 20, events: 96 << 20 };
 
 /// All memory for responses is in use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -250,7 +250,7 @@ mod tests {
     async fn a_large_response_waits_for_others_and_is_read_then() {
         let budgets = ResponseBudgets::default();
         let held: Vec<_> = {
-            let names = ["a", "b", "c", "d"].map(|name| budget(name, &budgets));
+            let names = ["a", "b", "c", "d", "e", "f"].map(|name| budget(name, &budgets));
             futures::future::join_all(
                 names.map(|budget| async move { budget.whole(MAX_RESPONSE).await.unwrap() }),
             )
