@@ -60,7 +60,8 @@ async fn impersonated(context: &Context) -> Result<(), CaseError> {
     let install = context.install("web", &package, json!({})).on(unprivileged.clone());
     context.apply_fails(install, FailureCategory::Forbidden).await?;
     ensure!(context.find::<ConfigMap>("web").await?.is_none(), "the object was written");
-    context.tool.observe(unprivileged.clone(), context.release("web"), 0).await?;
+    let observed = context.tool.observe(unprivileged, context.release("web"), 0).await?;
+    ensure!(matches!(observed, Ok(None)), "the records are not read with the credentials: {observed:?}");
 
     // This account may write the objects of the package and nothing else, so that it cannot write records.
     let mut account = ServiceAccount::default();
