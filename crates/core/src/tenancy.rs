@@ -1,22 +1,26 @@
 //! What AddonTenancies allow: sources, namespaces on workload clusters, kinds of objects, and the account that acts there.
 //!
-//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. One that cannot be read
-//! may be about any namespace, so nothing new is allowed anywhere until it can be read.
+//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. Nothing new is allowed
+//! in namespaces that one may be about that cannot be read. Releases can be removed in any case.
 
 mod account;
 mod boundary;
 mod objects;
 mod platform_extension;
+mod recorded;
+mod refusal;
 mod selection;
 mod sources;
 mod url_prefix;
 
 pub use self::{
     account::{DefaultAccount, WorkloadAccount},
-    boundary::{Boundary, ObjectRule, ReleaseRequest},
+    boundary::{Boundary, ObjectRule, ReleaseUse},
     objects::SyncedKind,
     platform_extension::platform_extension,
-    selection::{Rules, Tenancies},
+    recorded::Recorded,
+    refusal::Refusal,
+    selection::{Rules, Tenancies, UnreadableSpec, read_spec},
     sources::{SourceUse, package_url},
 };
 use crate::failure::{Category, Failure};

@@ -69,6 +69,26 @@ impl Rules {
         }
         Ok(chosen.or_else(|| default.map(|default| of(default.namespace.as_ref(), &default.name))))
     }
+
+    /// Returns the account of a release that is removed: one that an AddonTenancy names wins over that of the release, because
+    /// it must be possible to remove a release that is not allowed any more.
+    pub(super) fn removal_account(
+        &self,
+        requested: Option<&str>,
+        default: Option<&DefaultAccount>,
+        release_namespace: &str,
+    ) -> Option<WorkloadAccount> {
+        let of = |namespace: Option<&String>, name: &str| WorkloadAccount {
+            namespace: namespace.map_or(release_namespace, String::as_str).to_owned(),
+            name: name.to_owned(),
+        };
+        let mut of_tenancies = self.0.iter().filter_map(|tenancy| tenancy.spec.workload_service_account.as_ref());
+        if let Some(account) = of_tenancies.next() {
+            return Some(of(account.namespace.as_ref(), &account.name));
+        }
+        let requested = requested.filter(|name| is_name(name)).map(|name| of(None, name));
+        requested.or_else(|| default.map(|default| of(default.namespace.as_ref(), &default.name)))
+    }
 }
 
 /// Returns whether a text is the name of a namespace or ServiceAccount. With a colon, the impersonated user would be another one.

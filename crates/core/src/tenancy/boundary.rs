@@ -7,7 +7,7 @@ use chandler_api::extensions::{KindPattern, Scope};
 use super::{
     DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused, selection::Tenancy,
 };
-use crate::{failure::Failure, release::Desired};
+use crate::{digest::InputDigest, failure::Failure, release::Desired};
 
 /// What a package tool may do on a workload cluster. The default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,46 +39,50 @@ impl Boundary {
     }
 }
 
-/// A release that is to be installed or changed.
-#[derive(Clone, Copy, Debug)]
-pub struct ReleaseRequest<'a> {
-    /// With the repository of its catalog.
-    pub desired: &'a Desired,
-    /// The account that its placement names.
-    pub account: Option<&'a str>,
-    /// The Extension of the platform that it is made of, unless its placement adds something: see
-    /// [`platform_extension`](super::platform_extension).
-    pub platform_extension: Option<&'a str>,
+/// What is done with a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseUse<'a> {
+    /// What its object specifies is applied, compared or tested.
+    Desired,
+    /// An earlier revision is restored, which may have come from elsewhere.
+    Rollback,
+    /// What is installed from these inputs is removed. `None` means that they are not known.
+    Removal { installed: Option<&'a InputDigest> },
 }
 
 impl Rules {
-    /// Returns what a release may do on its cluster. The error names the AddonTenancy and the field that does not allow it.
+    /// Returns what a release may do on its cluster. The error names the AddonTenancy and the field that does not allow it. A
+    /// removal is always allowed; the package tool refuses hooks that are not.
     pub fn boundary(
         &self,
-        request: ReleaseRequest<'_>,
+        desired: &Desired,
+        release_use: ReleaseUse<'_>,
         default: Option<&DefaultAccount>,
     ) -> Result<Boundary, Failure> {
-        let ReleaseRequest { desired, account, platform_extension } = request;
-        if platform_extension.is_some_and(|name| self.allow_platform_extension(name)) {
-            return Ok(Boundary::default());
-        }
-        self.check_release(desired)?;
-        let account = self.account(account, default, &desired.release.namespace)?;
+        let (recorded, namespace) = (&desired.recorded, &desired.release.namespace);
+        let requested = recorded.account.as_deref();
+        let account = match release_use {
+            ReleaseUse::Desired if self.exempt(desired) => return Ok(Boundary::default()),
+            // It was installed without rules and account, so it is removed without them.
+            ReleaseUse::Removal { installed } if recorded.is_of_platform(installed) => {
+                return Ok(Boundary::default());
+            }
+            ReleaseUse::Removal { .. } => self.removal_account(requested, default, namespace),
+            ReleaseUse::Desired | ReleaseUse::Rollback => {
+                self.check_release(desired)?;
+                self.account(requested, default, namespace)?
+            }
+        };
         Ok(Boundary { account, rules: self.object_rules() })
     }
 
-    /// Returns what a release that is removed may do on its cluster. It may be removed even if it is not allowed any more.
-    pub fn removal_boundary(
-        &self,
-        request: ReleaseRequest<'_>,
-        default: Option<&DefaultAccount>,
-    ) -> Result<Boundary, Failure> {
-        let ReleaseRequest { desired, account, platform_extension } = request;
-        if platform_extension.is_some_and(|name| self.allow_platform_extension(name)) {
-            return Ok(Boundary::default());
+    /// Checks the address that a package is downloaded from, which the index of its repository names.
+    pub fn check_archive(&self, desired: &Desired, url: &str) -> Result<(), Failure> {
+        let catalog = desired.access.catalog.as_ref();
+        if self.exempt(desired) || catalog.is_some_and(|catalog| catalog.scope == Scope::Platform) {
+            return Ok(());
         }
-        let account = self.account(account, default, &desired.release.namespace)?;
-        Ok(Boundary { account, rules: self.object_rules() })
+        self.check_source(SourceUse::Url(url))
     }
 
     /// Checks where a release comes from and where it goes. The error names the AddonTenancy and its field.
@@ -87,7 +91,9 @@ impl Rules {
         self.check_target(&desired.release.namespace)
     }
 
-    fn allow_platform_extension(&self, name: &str) -> bool {
+    /// Returns whether the object of a release installs an Extension of the platform that all AddonTenancies allow.
+    fn exempt(&self, desired: &Desired) -> bool {
+        let Some(name) = &desired.recorded.platform_extension else { return false };
         self.0.iter().all(|tenancy| {
             tenancy.spec.platform_extensions.as_ref().is_none_or(|allowed| matches_any(allowed, name))
         })
@@ -100,7 +106,8 @@ impl Rules {
                 self.check_source(SourceUse::PlatformCatalog(&catalog.name))
             }
             (_, Some(folder)) if folder.source.scope == Scope::Platform => {
-                self.check_source(SourceUse::PlatformSource(&folder.source.name))
+                let catalog = desired.recorded.platform_catalog.as_deref();
+                self.check_source(SourceUse::PlatformSource { name: &folder.source.name, catalog })
             }
             // The files of a Source in the same namespace are fetched only from an allowed URL.
             (_, Some(_)) => Ok(()),

@@ -10,8 +10,8 @@ pub enum SourceUse<'a> {
     Url(&'a str),
     /// An ExtensionCatalog in the platform namespace.
     PlatformCatalog(&'a str),
-    /// A Source in the platform namespace.
-    PlatformSource(&'a str),
+    /// A Source in the platform namespace, or a folder of it that a catalog of the platform offers.
+    PlatformSource { name: &'a str, catalog: Option<&'a str> },
 }
 
 /// Returns the address of a package. In a registry, its name is part of it.
@@ -39,10 +39,18 @@ impl Rules {
                     format!("ExtensionCatalog {name} of the platform"),
                     "spec.sources.platformCatalogs",
                 ),
-                SourceUse::PlatformSource(name) => (
-                    matches_any(&allowed.platform_sources, name),
-                    format!("Source {name} of the platform"),
-                    "spec.sources.platformSources",
+                SourceUse::PlatformSource { name, catalog } => (
+                    matches_any(&allowed.platform_sources, name)
+                        || catalog.is_some_and(|catalog| matches_any(&allowed.platform_catalogs, catalog)),
+                    match catalog {
+                        Some(catalog) => format!("ExtensionCatalog {catalog} of the platform"),
+                        None => format!("Source {name} of the platform"),
+                    },
+                    if catalog.is_some() {
+                        "spec.sources.platformCatalogs"
+                    } else {
+                        "spec.sources.platformSources"
+                    },
                 ),
             };
             if !is_allowed {

@@ -13,10 +13,13 @@ pub(super) fn allows(prefixes: &[String], url: &str) -> bool {
 /// or client may read it as another one: it has a query, a fragment, an escaped character or a segment such as `..`.
 fn canonical(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
-    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    // Clients end the authority at each of them, so an `@` after it is not the end of a user name.
+    let end = rest.find(['/', '?', '#', '\\']);
+    let (authority, path) = end.map_or((rest, ""), |end| rest.split_at(end));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '%' | '\\' | '@');
-    if scheme.is_empty() || host.is_empty() || !host.chars().chain(path.chars()).all(is_plain) {
+    let is_plain = |c: char| !matches!(c, '?' | '#' | '%' | '\\' | '@');
+    let is_readable = url.chars().all(|c| c.is_ascii_graphic());
+    if scheme.is_empty() || host.is_empty() || !is_readable || !host.chars().chain(path.chars()).all(is_plain) {
         return None;
     }
     let path = path.trim_end_matches('/');
@@ -58,6 +61,12 @@ mod tests {
             ("https://charts.example/team-a?to=team-b", false),
             ("https://charts.example.evil/team-a", false),
             ("https://charts.example@evil.example/team-a", false),
+            ("https://evil.example?@charts.example/team-a", false),
+            ("https://evil.example#@charts.example/team-a", false),
+            ("https://evil.example\\@charts.example/team-a", false),
+            ("https://evil.example/@charts.example/team-a", false),
+            ("https://us\ter@charts.example/team-a", false),
+            ("https:///charts.example/team-a", false),
             ("https://evil.example/https://charts.example/team-a", false),
             ("http://charts.example/team-a", false),
             ("oci://registry.example:5000/team-a/web", true),
