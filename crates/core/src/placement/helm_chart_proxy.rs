@@ -25,6 +25,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::{StoredValues, Strategy, helm_strategy, refer_to_values},
+    tenancy::Recorded,
 };
 
 impl PlacementKind for HelmChartProxy {
@@ -71,10 +72,6 @@ impl PlacementKind for HelmChartProxy {
 
     fn follows_newest_version(&self) -> bool {
         self.spec.version.is_empty() && self.kubernetes_versions().is_none()
-    }
-
-    fn workload_account(&self) -> Option<String> {
-        self.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned()
     }
 
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
@@ -127,6 +124,8 @@ pub fn release_object(
     if chart.spec.release_name.is_empty() {
         object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
     }
+    let account = chart.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned();
+    Recorded { account, ..Recorded::default() }.write(&mut object, existing);
     object
 }
 

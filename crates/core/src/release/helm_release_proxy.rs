@@ -22,6 +22,7 @@ use super::{
 use crate::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId},
+    tenancy::Recorded,
 };
 
 impl ReleaseKind for HelmReleaseProxy {
@@ -83,6 +84,7 @@ impl ReleaseKind for HelmReleaseProxy {
                 replace_unsafe_crds: replaces_unsafe_crds(self),
                 ..execution(&spec.options)?
             },
+            recorded: Recorded::of(self),
         })
     }
 

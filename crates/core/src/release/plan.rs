@@ -84,6 +84,11 @@ pub enum Wait {
     NotAllowed {
         failure: Failure,
     },
+    /// The inputs are not resolved while it is not known whether an AddonTenancy allows the release. Nothing is concluded about
+    /// a release that runs.
+    RulesUnknown {
+        failure: Failure,
+    },
     /// The last retry that the policy allows has failed.
     Exhausted {
         failure: Failure,
@@ -286,7 +291,8 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     }
     let inputs = match observed.inputs {
         InputState::Unresolved => {
-            return resolve_backed_off(observed, generation).unwrap_or(Plan::Resolve);
+            let unknown = observed.rules_unknown().map(Plan::Wait);
+            return unknown.or_else(|| resolve_backed_off(observed, generation)).unwrap_or(Plan::Resolve);
         }
         InputState::Resolved(inputs) => inputs,
     };
@@ -305,6 +311,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Plan::Operate(OperationKind::Compare) => return next,
         Plan::Operate(OperationKind::Test) if observed.tests == TestNeed::Optional => return next,
         Plan::Adopt { .. } if held(observed).is_some() => held(observed).map(Plan::Wait),
+        Plan::Adopt { .. } if observed.refused.is_some() => observed.rules_unknown().map(Plan::Wait),
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, Some(inputs)))
         }
@@ -347,7 +354,7 @@ fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
     } else if observed.placement_changing {
         Some(Wait::PlacementChanging)
     } else {
-        held(observed).or_else(|| observed.not_allowed())
+        held(observed).or_else(|| observed.not_known_to_be_allowed())
     };
     wait.map(Plan::Wait)
 }
@@ -394,6 +401,7 @@ fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation:
         return wait;
     }
     match observed.inputs {
+        InputState::Unresolved if observed.refused.is_some() => wait,
         InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
         InputState::Resolved(inputs) if applied != inputs => Plan::Cancel(operation.operation.kind()),

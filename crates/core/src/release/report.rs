@@ -54,7 +54,7 @@ const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 /// Returns the conditions to write, or `None` to keep the `old` ones.
 ///
 /// The conditions of paused objects are kept. So are those of an object that has some while the inventory of its cluster is
-/// loading, for example after a restart.
+/// loading, for example after a restart, or while it is not known whether AddonTenancies allow it.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
@@ -65,7 +65,8 @@ pub fn report(
     policy: &PolicyState,
 ) -> Option<Report> {
     let plan = if is_in_background(plan, policy) { &Plan::NoOp } else { plan };
-    if !old.is_empty() && *plan == Plan::Wait(Wait::InventoryLoading) {
+    let is_unknown = matches!(plan, Plan::Wait(Wait::InventoryLoading | Wait::RulesUnknown { .. }));
+    if !old.is_empty() && is_unknown {
         return None;
     }
     let cluster = cluster_condition(plan, vocabulary);

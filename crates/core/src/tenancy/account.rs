@@ -11,6 +11,12 @@ pub struct WorkloadAccount {
 }
 
 impl WorkloadAccount {
+    /// Returns the account in `namespace`, or else in that of the release.
+    fn of(namespace: Option<&String>, name: &str, release_namespace: &str) -> Self {
+        let namespace = namespace.map_or(release_namespace, String::as_str).to_owned();
+        Self { namespace, name: name.to_owned() }
+    }
+
     /// Returns the name of its user.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
@@ -47,10 +53,7 @@ impl Rules {
         default: Option<&DefaultAccount>,
         release_namespace: &str,
     ) -> Result<Option<WorkloadAccount>, Failure> {
-        let of = |namespace: Option<&String>, name: &str| WorkloadAccount {
-            namespace: namespace.map_or(release_namespace, String::as_str).to_owned(),
-            name: name.to_owned(),
-        };
+        let of = |namespace, name| WorkloadAccount::of(namespace, name, release_namespace);
         if let Some(name) = requested.filter(|name| !is_name(name)) {
             let name: String = name.chars().take(100).collect();
             let message = format!("{name:?} is not the name of a ServiceAccount");
@@ -78,11 +81,9 @@ impl Rules {
         default: Option<&DefaultAccount>,
         release_namespace: &str,
     ) -> Option<WorkloadAccount> {
-        let of = |namespace: Option<&String>, name: &str| WorkloadAccount {
-            namespace: namespace.map_or(release_namespace, String::as_str).to_owned(),
-            name: name.to_owned(),
-        };
-        let mut of_tenancies = self.0.iter().filter_map(|tenancy| tenancy.spec.workload_service_account.as_ref());
+        let of = |namespace, name| WorkloadAccount::of(namespace, name, release_namespace);
+        let mut of_tenancies =
+            self.0.iter().filter_map(|tenancy| tenancy.spec.workload_service_account.as_ref());
         if let Some(account) = of_tenancies.next() {
             return Some(of(account.namespace.as_ref(), &account.name));
         }

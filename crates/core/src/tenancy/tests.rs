@@ -1,16 +1,19 @@
 use std::collections::BTreeMap;
 
-use chandler_api::extensions::{AddonRelease, AddonTenancySpec, ExtensionInstance};
+use chandler_api::extensions::{
+    AddonRelease, AddonReleaseSpec, AddonTenancySpec, ExtensionInstance, PLATFORM_INPUTS_ANNOTATION,
+};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    digest::InputDigest,
     failure::Failure,
     release::{Desired, ReleaseKind as _},
 };
 
-fn spec(fields: &Value) -> Result<AddonTenancySpec, String> {
-    serde_json::from_value(fields.clone()).map_err(|error| error.to_string())
+fn spec(fields: &Value) -> Result<AddonTenancySpec, UnreadableSpec> {
+    read_spec(fields)
 }
 
 /// The rules of namespace `team`, which these AddonTenancies name.
@@ -38,8 +41,16 @@ fn desired(source: &Value, namespace: &str) -> Desired {
 }
 
 fn boundary(rules: &Rules, desired: &Desired, account: Option<&str>) -> Result<Boundary, Failure> {
-    rules.boundary(ReleaseRequest { desired, account, platform_extension: None }, None)
+    rules.boundary(&with_account(desired, account), ReleaseUse::Desired, None)
 }
+
+fn with_account(desired: &Desired, account: Option<&str>) -> Desired {
+    let mut desired = desired.clone();
+    desired.recorded.account = account.map(str::to_owned);
+    desired
+}
+
+const REMOVAL: ReleaseUse<'static> = ReleaseUse::Removal { installed: None };
 
 /// Checks that something is allowed, or refused with these texts.
 #[track_caller]
@@ -89,10 +100,32 @@ fn tenancies_select_namespaces_by_name_or_label() {
 #[test]
 fn nothing_is_allowed_while_a_tenancy_cannot_be_read() {
     let odd = json!({"namespaces": {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}});
-    for unreadable in [spec(&odd), Err("missing field `namespaces`".to_owned())] {
+    for unreadable in [spec(&odd), spec(&json!({"namespaces": 3}))] {
         let all = Tenancies::new([("odd".to_owned(), unreadable)]);
         assert!(!all.is_empty());
-        expect(all.of("any", &BTreeMap::new()), &["AddonTenancy odd", "in any namespace"]);
+        expect(all.of("any", &BTreeMap::new()), &["AddonTenancy odd", "in namespace any"]);
+    }
+}
+
+/// A typing error in one AddonTenancy stops neither other namespaces nor removals.
+#[test]
+fn a_tenancy_that_cannot_be_read_keeps_no_release_from_being_removed() {
+    let names = json!({"namespaces": {"names": ["team"]}, "targetNamespaces": 3});
+    let both = json!({"namespaces": {"names": ["team"], "selector": {}}, "targetNamespaces": 3});
+    let account = json!({"namespaces": {"names": ["team"]}, "workloadServiceAccount": {"name": "deployer"}});
+    let none = BTreeMap::new();
+    for (fields, elsewhere) in [(names, true), (both, false)] {
+        let all = Tenancies::new([("odd".to_owned(), spec(&fields)), ("own".to_owned(), spec(&account))]);
+        expect(all.of("team", &none), &["AddonTenancy odd"]);
+        assert_eq!(all.of("other", &none).is_ok(), elsewhere, "{fields}");
+        let desired = desired(&json!({"repository": "https://charts.example", "chart": "web"}), "web");
+        let boundary = all.of_removals("team", &none).boundary(&desired, REMOVAL, None).unwrap();
+        let [own, odd] = &boundary.rules[..] else { panic!("{boundary:?}") };
+        assert_eq!((&*own.name, &*odd.name), ("AddonTenancy own", "AddonTenancy odd (cannot be read)"));
+        let any = odd.denied.iter().map(|kind| (&*kind.group, &*kind.kind)).collect::<Vec<_>>();
+        assert_eq!(any, [("*", "*")], "hooks are not run");
+        assert_eq!(boundary.account.unwrap().user(), "system:serviceaccount:web:deployer");
+        assert_eq!(all.of_removals("other", &none).allow_everything(), elsewhere);
     }
 }
 
@@ -123,8 +156,38 @@ fn sources_are_allowed_by_every_tenancy_that_lists_some() {
     for (specs, source, refused) in rows {
         expect(boundary(&rules(specs), &desired(&source, "web"), None), refused);
     }
+    let mut offered = desired(&folder("Platform"), "web");
+    offered.recorded.platform_catalog = Some("stable-1".to_owned());
+    let listed = json!({"sources": {"platformCatalogs": ["stable-*"]}});
+    expect(boundary(&rules(&[listed]), &offered, None), &[]);
+    expect(boundary(&rules(&[oci.clone()]), &offered, None), &[]);
+    let neither = json!({"sources": {"platformCatalogs": ["edge"]}});
+    expect(boundary(&rules(&[neither]), &offered, None), &["ExtensionCatalog stable-1", "platformCatalogs"]);
     let login = rules(&[oci]).check_source(SourceUse::Url("https://user:canary@other.example")).unwrap_err();
     assert!(!login.message.contains("canary"), "{login}");
+}
+
+/// The index of an allowed repository may name any address.
+#[test]
+fn packages_are_downloaded_from_allowed_addresses() {
+    let rules = rules(&[
+        json!({"sources": {"urlPrefixes": ["https://charts.example/team"], "platformCatalogs": ["*"]}}),
+    ]);
+    let own = desired(&json!({"repository": "https://charts.example/team", "chart": "web"}), "web");
+    let catalog = json!({"catalog": {"name": "stable", "scope": "Platform"}, "chart": "web"});
+    let platform = desired(&catalog, "web");
+    let mut published = own.clone();
+    published.recorded.platform_extension = Some("web".to_owned());
+    let rows: [(&Desired, &str, &[&str]); 5] = [
+        (&own, "https://charts.example/team/web-1.0.0.tgz", &[]),
+        (&own, "https://charts.example/other/web-1.0.0.tgz", &["spec.sources.urlPrefixes"]),
+        (&own, "https://evil.example/web-1.0.0.tgz", &["source https://evil.example/web-1.0.0.tgz"]),
+        (&platform, "https://cdn.example/web-1.0.0.tgz", &[]),
+        (&published, "https://cdn.example/web-1.0.0.tgz", &[]),
+    ];
+    for (desired, url, refused) in rows {
+        expect(rules.check_archive(desired, url), refused);
+    }
 }
 
 #[test]
@@ -146,8 +209,7 @@ fn releases_are_in_allowed_namespaces() {
     for (specs, namespace, refused) in rows {
         let (rules, desired) = (rules(specs), desired(&source, namespace));
         expect(boundary(&rules, &desired, None), refused);
-        let request = ReleaseRequest { desired: &desired, account: None, platform_extension: None };
-        expect(rules.removal_boundary(request, None), &[]);
+        expect(rules.boundary(&desired, REMOVAL, None), &[]);
     }
 }
 
@@ -169,8 +231,8 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
         (&[own.clone(), own.clone()], None, None, Some("web/deployer")),
     ];
     for (specs, requested, default, expected) in rows {
-        let request = ReleaseRequest { desired: &desired, account: requested, platform_extension: None };
-        let account = rules(specs).boundary(request, default).unwrap().account;
+        let requesting = with_account(&desired, requested);
+        let account = rules(specs).boundary(&requesting, ReleaseUse::Desired, default).unwrap().account;
         let found = account.map(|account| format!("{}/{}", account.namespace, account.name));
         assert_eq!(found.as_deref(), expected, "{specs:?} {requested:?}");
     }
@@ -182,6 +244,56 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
     assert_eq!(invalid.category, Category::InvalidSpec);
     let account = WorkloadAccount { namespace: "web".to_owned(), name: "deployer".to_owned() };
     assert_eq!(account.user(), "system:serviceaccount:web:deployer");
+}
+
+/// What an AddonTenancy does not allow any more can be removed, and as no other account than the one that it names.
+#[test]
+fn a_release_can_be_removed_after_another_account_was_named() {
+    let account = |namespace: Option<&str>| json!({"workloadServiceAccount": {"namespace": namespace, "name": "deployer"}});
+    let default = DefaultAccount::parse("addons/default").unwrap();
+    let rows: [(&[Value], Option<&str>, &str); 5] = [
+        (&[account(None)], Some("mine"), "web/deployer"),
+        (&[account(None), account(Some("addons"))], Some("mine"), "web/deployer"),
+        (&[json!({})], Some("mine"), "web/mine"),
+        (&[json!({})], Some("kube-system:root"), "addons/default"),
+        (&[json!({})], None, "addons/default"),
+    ];
+    for (specs, requested, expected) in rows {
+        let desired = desired(&json!({"repository": "https://charts.example", "chart": "web"}), "web");
+        let found =
+            rules(specs).boundary(&with_account(&desired, requested), REMOVAL, Some(&default)).unwrap();
+        let account = found.account.unwrap();
+        assert_eq!(format!("{}/{}", account.namespace, account.name), expected, "{specs:?} {requested:?}");
+        assert_eq!(found.rules.len(), specs.len());
+    }
+}
+
+/// The exemption is that of the spec which is applied. What is restored or removed may have come from elsewhere.
+#[test]
+fn only_what_the_platform_has_published_is_exempt() {
+    let rules = rules(&[json!({"sources": {}, "workloadServiceAccount": {"name": "deployer"}})]);
+    let source = json!({"repository": "https://platform.example", "chart": "cni"});
+    let mut published = desired(&source, "kube-system");
+    let [installed, other] =
+        ['a', 'b'].map(|digit| InputDigest::parse(&digit.to_string().repeat(40)).unwrap());
+    published.recorded.platform_extension = Some("cni".to_owned());
+    let removal = |installed| ReleaseUse::Removal { installed: Some(installed) };
+    let is_exempt = |desired: &Desired, release_use| {
+        rules.boundary(desired, release_use, None).is_ok_and(|boundary| boundary == Boundary::default())
+    };
+    assert!(is_exempt(&published, ReleaseUse::Desired));
+    expect(rules.boundary(&published, ReleaseUse::Rollback, None), &["spec.sources.urlPrefixes"]);
+    assert!(!is_exempt(&published, removal(&installed)), "the spec says nothing about what is installed");
+
+    let recorded = published.recorded.new_platform_inputs(Some(&installed), Some(&installed)).unwrap();
+    assert_eq!(published.recorded.new_platform_inputs(Some(&installed), Some(&other)), None);
+    assert_eq!(desired(&source, "web").recorded.new_platform_inputs(Some(&other), Some(&other)), None);
+    let mut release = AddonRelease::new("cni", AddonReleaseSpec::default());
+    release.metadata.annotations = Some([(PLATFORM_INPUTS_ANNOTATION.to_owned(), recorded)].into());
+    let removed = Desired { recorded: Recorded::of(&release), ..published };
+    assert!(is_exempt(&removed, removal(&installed)), "also if the spec is another one since");
+    assert!(!is_exempt(&removed, removal(&other)) && !is_exempt(&removed, REMOVAL));
+    assert!(!is_exempt(&removed, ReleaseUse::Desired));
 }
 
 #[test]
@@ -230,14 +342,15 @@ fn extensions_of_the_platform_are_allowed_as_they_are_published() {
     for (fields, expected) in rows {
         assert_eq!(platform_extension(&instance(&fields)), expected, "{fields}");
     }
-    let desired = desired(&json!({"repository": "https://platform.example", "chart": "cni"}), "kube-system");
+    let mut desired =
+        desired(&json!({"repository": "https://platform.example", "chart": "cni"}), "kube-system");
+    desired.recorded.platform_extension = Some("cni".to_owned());
     let strict =
         |allowed: &Value| json!({"sources": {}, "targetNamespaces": [], "platformExtensions": allowed});
     for (allowed, refused) in
         [(json!(null), false), (json!(["c*"]), false), (json!(["dns"]), true), (json!([]), true)]
     {
-        let request = ReleaseRequest { desired: &desired, account: None, platform_extension: Some("cni") };
-        let found = rules(&[strict(&allowed)]).boundary(request, None);
+        let found = rules(&[strict(&allowed)]).boundary(&desired, ReleaseUse::Desired, None);
         match found {
             Ok(boundary) => assert!(!refused && boundary == Boundary::default(), "{allowed}"),
             Err(failure) => assert!(refused, "{allowed}: {failure}"),

@@ -19,7 +19,8 @@ fn canonical(url: &str) -> Option<String> {
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let is_plain = |c: char| !matches!(c, '?' | '#' | '%' | '\\' | '@');
     let is_readable = url.chars().all(|c| c.is_ascii_graphic());
-    if scheme.is_empty() || host.is_empty() || !is_readable || !host.chars().chain(path.chars()).all(is_plain) {
+    if scheme.is_empty() || host.is_empty() || !is_readable || !host.chars().chain(path.chars()).all(is_plain)
+    {
         return None;
     }
     let path = path.trim_end_matches('/');

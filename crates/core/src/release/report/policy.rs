@@ -29,7 +29,9 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
         Wait::NotAllowed { failure } if failure.category == Category::InvalidSpec => {
             (ReleaseReason::InvalidSpec, failure.message.clone())
         }
-        Wait::NotAllowed { failure } => (ReleaseReason::NotAllowed, failure.message.clone()),
+        Wait::NotAllowed { failure } | Wait::RulesUnknown { failure } => {
+            (ReleaseReason::NotAllowed, failure.message.clone())
+        }
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }

@@ -3,6 +3,7 @@
 use chandler_api::extensions::{OnFailure, Remediation};
 
 use super::*;
+use crate::tenancy::Refusal;
 
 const SUSPENDED: Plan = Plan::Wait(Wait::Suspended);
 const ROLLBACK: Plan = Plan::Operate(OperationKind::Rollback);
@@ -403,7 +404,8 @@ fn a_release_that_a_tenancy_does_not_allow_is_kept_and_not_changed() {
         (digest('a'), Failure::new(Category::NotAllowed, "AddonTenancy team does not allow it"));
     let current = revision(ReleaseStatus::Deployed, Some('a'));
     let outdated = revision(ReleaseStatus::Deployed, Some('b'));
-    let base = |inventory| Observed { refused: Some(&why), ..stable(&inputs, inventory) };
+    let refusal = Refusal::NotAllowed(why.clone());
+    let base = |inventory| Observed { refused: Some(&refusal), ..stable(&inputs, inventory) };
     let refused = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
     let queued = InFlight {
         operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs },
@@ -433,4 +435,54 @@ fn a_release_that_a_tenancy_does_not_allow_is_kept_and_not_changed() {
         assert_eq!(plan(&observed, GENERATION), expected, "{what}");
     }
     assert_eq!(hold_install(&base(None)), Some(Wait::NotAllowed { failure: why.clone() }));
+}
+
+/// Labels of a namespace or an AddonTenancy that cannot be read say nothing about a release: it stays Ready, and no failure is
+/// counted, so that no remediation follows.
+#[test]
+fn a_release_of_which_it_is_not_known_whether_it_is_allowed_is_not_changed() {
+    let (inputs, why) = (digest('a'), Failure::new(Category::Internal, "the labels cannot be read"));
+    let unknown = Refusal::Unknown(why.clone());
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let outdated = revision(ReleaseStatus::Deployed, Some('b'));
+    let broken = revision(ReleaseStatus::Failed, Some('a'));
+    let foreign = revision(ReleaseStatus::Deployed, None);
+    let exhausted = failed(&inputs, 9);
+    let base = |inventory| Observed { refused: Some(&unknown), ..stable(&inputs, inventory) };
+    let held = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let unresolved = Plan::Wait(Wait::RulesUnknown { failure: why.clone() });
+    let during = |phase| {
+        let operation = Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs };
+        let operation = Some(InFlight { operation, phase });
+        Observed { operation, inputs: InputState::Unresolved, ..base(Some(&outdated)) }
+    };
+    let remediated = |on_failure| Observed {
+        remediation: Some(remediation(on_failure)),
+        failure: Some(&exhausted),
+        rollback_to: Some(1),
+        ..base(Some(&broken))
+    };
+    let rows = [
+        ("up to date", base(Some(&current)), Plan::NoOp),
+        ("compare", Observed { compare: true, ..base(Some(&current)) }, Plan::NoOp),
+        ("install", base(None), held.clone()),
+        ("upgrade", base(Some(&outdated)), held.clone()),
+        ("roll back", remediated(OnFailure::Rollback), held.clone()),
+        ("uninstall", remediated(OnFailure::Uninstall), held),
+        ("adopt", base(Some(&foreign)), unresolved.clone()),
+        ("unresolved", Observed { inputs: InputState::Unresolved, ..base(Some(&current)) }, unresolved),
+        (
+            "another package is not downloaded during an operation",
+            during(OperationPhase::Waiting),
+            Plan::Wait(Wait::Operating(OperationKind::UPGRADE)),
+        ),
+        (
+            "deleted",
+            Observed { deleting: true, ..base(Some(&current)) },
+            Plan::Operate(OperationKind::REMOVE),
+        ),
+    ];
+    for (what, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{what}");
+    }
 }
