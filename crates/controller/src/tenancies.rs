@@ -1,13 +1,17 @@
 //! The AddonTenancies, which say what the objects of namespaces may use and install. They have no status, so nothing reconciles them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+mod labels;
 
-use chandler_api::extensions::{AddonTenancy, AddonTenancySpec};
+use std::{collections::BTreeMap, sync::Arc};
+
+use chandler_api::extensions::AddonTenancy;
 use chandler_core::{
     conditions,
     failure::{Category, Failure},
     release::Desired,
-    tenancy::{Boundary, DefaultAccount, ReleaseRequest, Rules, SourceUse, Tenancies as Parsed},
+    tenancy::{
+        Boundary, DefaultAccount, Refusal, ReleaseUse, Rules, SourceUse, Tenancies as Parsed, read_spec,
+    },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -16,28 +20,21 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams},
     runtime::reflector::{Store, store::Writer},
 };
-use serde::Deserialize as _;
 use tokio::sync::watch as channel;
 
+use self::labels::SelectingLabels;
 use crate::{
     StartupError,
     locks::Mutex,
-    namespace_labels::NamespaceLabels,
-    release::PlacementState,
     routing::Router,
-    single_flight::SingleFlight,
     watch::{FirstList, Scope, watch},
 };
-
-/// How long labels of namespaces are used that select AddonTenancies.
-const LABELS_CACHED: Duration = Duration::from_secs(10);
 
 /// The AddonTenancies. Clones share the data.
 #[derive(Clone)]
 pub struct Tenancies {
     state: Arc<Mutex<State>>,
-    labels: NamespaceLabels,
-    cached: Arc<SingleFlight<String, Arc<BTreeMap<String, String>>>>,
+    labels: SelectingLabels,
     default_account: Option<Arc<DefaultAccount>>,
     changes: channel::Sender<u64>,
 }
@@ -52,8 +49,7 @@ impl Tenancies {
     pub fn new(client: Client, default_account: Option<DefaultAccount>) -> Self {
         Self {
             state: Arc::new(Mutex::new(State { parsed: Arc::default(), changed_at: Timestamp::now() })),
-            labels: NamespaceLabels::new(client),
-            cached: Arc::new(SingleFlight::new(LABELS_CACHED)),
+            labels: SelectingLabels::new(client),
             default_account: default_account.map(Arc::new),
             changes: channel::Sender::default(),
         }
@@ -61,7 +57,7 @@ impl Tenancies {
 
     /// Takes the objects that exist now.
     pub fn set(&self, objects: &[Arc<DynamicObject>]) {
-        let specs = objects.iter().map(|object| (object.name_any(), spec_of(object)));
+        let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
         let parsed = Arc::new(Parsed::new(specs));
         *self.state.lock() = State { parsed, changed_at: Timestamp::now() };
         self.changes.send_modify(|count| *count += 1);
@@ -103,18 +99,33 @@ impl Tenancies {
         self.state.lock().changed_at
     }
 
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().parsed.is_empty()
+    }
+
+    /// Returns whether a label of a namespace, whose changes are not watched, can allow what was not allowed.
+    pub fn select_by_label(&self) -> bool {
+        self.state.lock().parsed.select_by_label()
+    }
+
     /// Returns the rules of a namespace. Sends no request unless an AddonTenancy selects namespaces by label.
     pub async fn of(&self, namespace: &str) -> Result<Rules, Failure> {
+        let (parsed, labels) = self.with_labels(namespace).await?;
+        parsed.of(namespace, &labels)
+    }
+
+    async fn with_labels(
+        &self,
+        namespace: &str,
+    ) -> Result<(Arc<Parsed>, Arc<BTreeMap<String, String>>), Failure> {
         let parsed = self.state.lock().parsed.clone();
-        if parsed.is_empty() {
-            return Ok(Rules::default());
-        }
         let labels = if parsed.need_labels(namespace) {
-            self.cached.get(&namespace.to_owned(), self.labels.get(namespace)).await?
+            self.labels.get(namespace).await?
         } else {
             Arc::default()
         };
-        parsed.of(namespace, &labels)
+        Ok((parsed, labels))
     }
 
     /// Checks whether objects of a namespace may use a source.
@@ -122,23 +133,22 @@ impl Tenancies {
         self.of(namespace).await?.check_source(source)
     }
 
-    /// Returns what a release may do on its cluster, or why it is not allowed.
+    /// Returns what a release may do on its cluster, or why it is not changed.
     pub async fn boundary(
         &self,
         desired: &Desired,
-        placement: &PlacementState,
-        is_removal: bool,
-    ) -> Result<Boundary, Failure> {
-        let rules = self.of(&desired.cluster.namespace).await?;
-        let request = ReleaseRequest {
-            desired,
-            account: placement.workload_account.as_deref(),
-            platform_extension: placement.platform_extension.as_deref(),
+        release_use: ReleaseUse<'_>,
+    ) -> Result<Boundary, Refusal> {
+        let namespace = &desired.cluster.namespace;
+        let (parsed, labels) = self.with_labels(namespace).await.map_err(Refusal::Unknown)?;
+        let rules = match release_use {
+            ReleaseUse::Removal { .. } => parsed.of_removals(namespace, &labels),
+            ReleaseUse::Desired | ReleaseUse::Rollback => {
+                parsed.of(namespace, &labels).map_err(Refusal::Unknown)?
+            }
         };
-        if is_removal {
-            return rules.removal_boundary(request, self.default_account.as_deref());
-        }
-        rules.boundary(request, self.default_account.as_deref())
+        let boundary = rules.boundary(desired, release_use, self.default_account.as_deref());
+        boundary.map_err(Refusal::NotAllowed)
     }
 }
 
@@ -147,25 +157,17 @@ pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
 }
 
-/// Returns whether the manager may list AddonTenancies. One that is restricted to a namespace may lack the permission: then there
-/// are none for it.
-pub async fn are_listed(client: &Client, scope: &Scope) -> Result<bool, StartupError> {
+/// Fails if the manager may not list AddonTenancies: it must not do what they do not allow because it cannot see them.
+pub async fn check_listed(client: &Client) -> Result<(), StartupError> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
-    match api.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 403 && scope.namespace.is_some() => {
-            tracing::warn!("AddonTenancies are ignored: the manager may not list them");
-            Ok(false)
-        }
-        Err(source) => {
+    let listed = api.list_metadata(&ListParams::default().limit(1)).await;
+    listed.map(drop).map_err(|source| match &source {
+        kube::Error::Api(status) if status.code == 403 => StartupError::TenanciesForbidden { source },
+        _ => {
             let kind = format!("{} {}", resource().api_version, resource().kind);
-            Err(StartupError::NotServed { kind, source })
+            StartupError::NotServed { kind, source }
         }
-    }
-}
-
-fn spec_of(object: &DynamicObject) -> Result<AddonTenancySpec, String> {
-    AddonTenancySpec::deserialize(&object.data["spec"]).map_err(|error| error.to_string())
+    })
 }
 
 #[cfg(test)]
@@ -186,6 +188,55 @@ mod tests {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unavailable"))
         };
         Client::new(tower::service_fn(refuse), "default")
+    }
+
+    /// A client that may do nothing.
+    fn forbidden_client() -> Client {
+        let refuse = |_: http::Request<kube::client::Body>| async {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            http::Response::builder().status(403).body(body)
+        };
+        Client::new(tower::service_fn(refuse), "default")
+    }
+
+    #[tokio::test]
+    async fn a_manager_that_may_not_list_tenancies_does_not_start() {
+        let error = check_listed(&forbidden_client()).await.unwrap_err().to_string();
+        assert!(error.contains("chandler-system-manager-cluster"), "{error}");
+        assert!(error.contains("--ignore-tenancies"), "{error}");
+        check_listed(&unreachable_client()).await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn what_is_not_known_is_no_refusal() {
+        let tenancies = Tenancies::new(unreachable_client(), None);
+        let release: chandler_api::extensions::AddonRelease = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "team"},
+            "spec": {
+                "cluster": "blue", "release": {"name": "web", "namespace": "web"},
+                "source": {"repository": "https://charts.example", "chart": "web"},
+            },
+        }))
+        .unwrap();
+        let desired = chandler_core::release::ReleaseKind::desired(&release).unwrap();
+        let removal = ReleaseUse::Removal { installed: None };
+        let strict = json!({"namespaces": {"names": ["team"]}, "sources": {}});
+        let cases = [
+            (json!({"namespaces": {"selector": {}}}), "the labels of namespace team cannot be read", false),
+            (json!({"namespaces": 3}), "cannot be read", true),
+        ];
+        for (spec, text, is_removable) in cases {
+            tenancies.set(&[tenancy("odd", spec)]);
+            let refusal = tenancies.boundary(&desired, ReleaseUse::Desired).await.unwrap_err();
+            assert!(matches!(refusal, Refusal::Unknown(_)), "{refusal:?}");
+            assert!(refusal.failure().message.contains(text), "{refusal:?}");
+            assert_eq!(tenancies.boundary(&desired, removal).await.is_ok(), is_removable);
+        }
+        tenancies.set(&[tenancy("strict", strict)]);
+        let refusal = tenancies.boundary(&desired, ReleaseUse::Desired).await.unwrap_err();
+        assert!(matches!(refusal, Refusal::NotAllowed(_)), "{refusal:?}");
+        assert!(tenancies.boundary(&desired, removal).await.is_ok());
     }
 
     #[tokio::test]

@@ -97,7 +97,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let state = (self.context.placement_state)(&applied);
         let desired = self.desired(&state, &object, unwritten).await?;
         let mut situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
-        situation.refused = self.context.boundary(&desired, &state, false).await.err();
+        situation.refused = self.context.boundary(&desired, ReleaseUse::Desired).await.err();
         let (mut plan, name) = (plan_of(&desired), desired.release.to_string());
         if situation.facts.state != ClusterState::Available {
             let observed = situation.observed(InventoryState::Loading, InputState::Unresolved, None);

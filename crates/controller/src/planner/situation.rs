@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
-    failure::Failure,
     identity::{ClusterKey, ReleaseId},
     release::{
         Claimant, Collision, Desired, InputState, InventoryState, Observed, PastFailure, ReleaseKind,
         RequestedRollback, Strategy, TestNeed, past_failure, retry_requested_at,
     },
+    tenancy::Refusal,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -63,8 +63,8 @@ pub struct Situation {
     strategy: Strategy,
     timeout: Duration,
     remove_with_cluster: bool,
-    /// Why an AddonTenancy does not allow the release.
-    pub refused: Option<Failure>,
+    /// Why AddonTenancies do not let the release be changed.
+    pub refused: Option<Refusal>,
     now: Timestamp,
 }
 

@@ -1,29 +1,36 @@
 //! What releases may do on their clusters.
 
+use chandler_api::extensions::Scope;
 use chandler_core::{
     failure::{Category, Failure},
     release::{Desired, ReleaseKind},
-    tenancy::Boundary,
+    tenancy::{Boundary, Refusal, ReleaseUse},
 };
 use chandler_tool::PackageTool;
 
-use super::{PlacementState, ReleaseContext};
+use super::ReleaseContext;
 
 impl<R: ReleaseKind> ReleaseContext<R> {
-    /// Returns what a release may do on its cluster, or why AddonTenancies do not allow it.
+    /// Returns what a release may do on its cluster, or why AddonTenancies do not let it be changed.
     pub async fn boundary(
         &self,
         desired: &Desired,
-        placement: &PlacementState,
-        is_removal: bool,
-    ) -> Result<Boundary, Failure> {
-        let boundary = self.tenancies.boundary(desired, placement, is_removal).await?;
-        if let Some(folder) = &desired.access.folder
+        release_use: ReleaseUse<'_>,
+    ) -> Result<Boundary, Refusal> {
+        let boundary = self.tenancies.boundary(desired, release_use).await?;
+        let is_removal = matches!(release_use, ReleaseUse::Removal { .. });
+        // That a Source of the platform may be used is decided already.
+        let folder = desired.access.folder.as_ref().filter(|folder| folder.source.scope == Scope::Namespace);
+        if let Some(folder) = folder
             && !is_removal
             && !boundary.rules.is_empty()
         {
             let sources = self.source_packages.sources();
-            sources.check_allowed(&folder.source, &desired.cluster.namespace).await?;
+            let checked = sources.check_allowed(&folder.source, &desired.cluster.namespace).await;
+            checked.map_err(|failure| match failure.category {
+                Category::NotAllowed => Refusal::NotAllowed(failure),
+                _ => Refusal::Unknown(failure),
+            })?;
         }
         Ok(boundary)
     }

@@ -11,7 +11,7 @@ use chandler_core::{
     tenancy::{SourceUse, package_url},
     version,
 };
-use chandler_source::{Access, Signers};
+use chandler_source::{Access, ResolvedPackage, Signers};
 use kube::{Client, ResourceExt as _};
 
 use crate::{
@@ -62,7 +62,7 @@ impl NamedCatalogs {
             return rules.check_source(SourceUse::Url(&package_url(repository, &source.chart)));
         }
         if let Some(reference) = source.source_ref.as_ref().filter(|one| one.scope == Scope::Platform) {
-            return rules.check_source(SourceUse::PlatformSource(&reference.name));
+            return rules.check_source(SourceUse::PlatformSource { name: &reference.name, catalog: None });
         }
         match &source.catalog {
             Some(catalog) if catalog.scope == Scope::Platform => {
@@ -76,6 +76,21 @@ impl NamedCatalogs {
                 // A Source of the namespace is fetched only from an allowed URL.
                 _ => Ok(()),
             },
+            None => Ok(()),
+        }
+    }
+
+    /// Checks whether AddonTenancies allow a namespace to download a package. The index of an allowed repository may name an
+    /// address elsewhere; that of a catalog of the platform is the platform's.
+    pub async fn check_archive(
+        &self,
+        own: &str,
+        catalog: Option<&Reference>,
+        package: &ResolvedPackage,
+    ) -> Result<(), Failure> {
+        let is_platform = catalog.is_some_and(|catalog| catalog.scope == Scope::Platform);
+        match package.archive_url().filter(|_| !is_platform) {
+            Some(url) => self.tenancies.check_source(own, SourceUse::Url(url)).await,
             None => Ok(()),
         }
     }

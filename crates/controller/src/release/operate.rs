@@ -12,7 +12,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
     target::Target,
-    tenancy::Boundary,
+    tenancy::{Boundary, ReleaseUse},
 };
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
@@ -122,6 +122,8 @@ pub(super) struct Start {
     pub requested: bool,
     /// What is compared.
     pub comparison: Option<Comparison>,
+    /// The inputs of the newest revision, which a removal removes.
+    pub installed: Option<InputDigest>,
     /// The revision that is tested.
     pub revision: Option<u32>,
     /// Whether the log of a failed test is read.
@@ -233,7 +235,10 @@ impl<R: ReleaseKind> Work<R> {
         let (key, result) = match self.prepare(&desired, &handle).await {
             Ok(prepared) => {
                 drop(desired);
-                (self.start.key.clone(), self.act(prepared, &handle).await)
+                match self.begin(&handle).await {
+                    Ok((desired, run)) => (self.start.key.clone(), self.act(prepared, desired, run).await),
+                    Err((key, failure)) => (key, Err(failure)),
+                }
             }
             // It says nothing about the release, so it is no attempt at applying the inputs.
             Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
@@ -341,18 +346,33 @@ impl<R: ReleaseKind> Work<R> {
         prepared.await.ok_or_else(not_begun)?
     }
 
+    /// Acquires a process, and decides what the operation may do. Returns the key of a failure with it: what AddonTenancies do
+    /// not allow, or what is not known about them, is no attempt at applying the inputs.
+    async fn begin<'h>(
+        &self,
+        handle: &'h Handle<Outcome>,
+    ) -> Result<(Desired, Run<'h>), (String, OperationFailure)> {
+        let own_key = || self.start.key.clone();
+        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await;
+        let process = process.map_err(|failure| (own_key(), failure.into()))?;
+        // The process may have been acquired long after the slot.
+        let mut desired = self.still_desired().ok_or_else(|| (own_key(), not_begun().into()))?;
+        self.reduce_timeout(&mut desired);
+        let boundary = self.boundary(&desired).await.map_err(|failure| {
+            let is_attempt = matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. });
+            let key = if is_attempt { failure_key::resolve(self.generation) } else { own_key() };
+            (key, failure.into())
+        })?;
+        let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
+        Ok((desired, Run { operation_id, process, handle, boundary }))
+    }
+
     async fn act(
         &self,
         prepared: Option<Prepared>,
-        handle: &Handle<Outcome>,
+        desired: Desired,
+        run: Run<'_>,
     ) -> Result<Done, OperationFailure> {
-        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await?;
-        // The process may have been acquired long after the slot.
-        let mut desired = self.still_desired().ok_or_else(not_begun)?;
-        self.reduce_timeout(&mut desired);
-        let boundary = self.boundary(&desired).await?;
-        let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
-        let run = Run { operation_id, process, handle, boundary };
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let prepared = prepared.ok_or_else(not_begun)?;
@@ -385,10 +405,14 @@ impl<R: ReleaseKind> Work<R> {
 
     /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it.
     async fn boundary(&self, desired: &Desired) -> Result<Boundary, Failure> {
-        let object = self.context.releases.by_reference(&self.object).ok_or_else(not_begun)?;
-        let placement = (self.context.placement_state)(&object);
-        let is_removal = matches!(self.start.operation, Operation::Remove | Operation::UninstallFailed);
-        let boundary = self.context.boundary(desired, &placement, is_removal).await?;
+        let release_use = match self.start.operation {
+            Operation::Apply { .. } | Operation::Compare | Operation::Test { .. } => ReleaseUse::Desired,
+            Operation::Rollback { .. } => ReleaseUse::Rollback,
+            Operation::Remove | Operation::UninstallFailed => {
+                ReleaseUse::Removal { installed: self.start.installed.as_ref() }
+            }
+        };
+        let boundary = self.context.boundary(desired, release_use).await?;
         check_capabilities(&self.tool, &boundary).await?;
         Ok(boundary)
     }

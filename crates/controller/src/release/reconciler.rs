@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
-    digest::InputMark,
+    digest::{InputDigest, InputMark},
     failure::{Category, Failure},
     inventory::RevisionState,
     poll::Poll,
@@ -24,6 +24,7 @@ use chandler_core::{
         PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
         past_failure, plan, retry_requested_at,
     },
+    tenancy::{Refusal, ReleaseUse},
 };
 use chandler_tool::ReleaseDetails;
 use chandler_workload::InventoryView;
@@ -50,6 +51,8 @@ const CATCH_UP: Duration = Duration::from_secs(30);
 const TOOL_RETRY: Duration = Duration::from_secs(15);
 /// How soon a release is reconciled again that waits for its placement.
 const PLACEMENT_RETRY: Duration = Duration::from_secs(1);
+/// How soon a release is reconciled again that another label of its namespace may allow.
+const LABEL_RETRY: Duration = Duration::from_mins(1);
 /// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
@@ -64,8 +67,10 @@ pub struct Reconciler<R: ReleaseKind> {
     rollback_to: Option<RevisionState>,
     /// What is compared with the package.
     drift: DriftPlan,
-    /// Why an AddonTenancy does not allow the release.
-    refused: Option<Failure>,
+    /// Why AddonTenancies do not let the release be changed.
+    refused: Option<Refusal>,
+    /// The inputs of the newest revision, if Chandler has created it.
+    installed: Option<InputDigest>,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
@@ -105,6 +110,7 @@ where
             rollback_to: None,
             drift: DriftPlan::default(),
             refused: None,
+            installed: None,
             written,
             status,
             outcome_number: None,
@@ -120,7 +126,7 @@ where
             Err(failure) => return self.refuse(&failure).await,
         };
         if !self.deleting() {
-            self.refused = self.context.boundary(&desired, &self.placement, false).await.err();
+            self.refused = self.context.boundary(&desired, ReleaseUse::Desired).await.err();
         }
         self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
@@ -228,6 +234,7 @@ where
         }
         let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
+        self.installed = seen.and_then(|seen| Some(seen.mark.as_ref()?.digest.clone()));
         let unchanged_since = match &view.inventory {
             InventoryView::Known(inventory) => {
                 inventory.newest_unchanged_since(&desired.release, expectation.as_ref())
@@ -463,12 +470,13 @@ where
             Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
                 TOOL_RETRY
             }
-            // Nor what would report that the labels of a namespace can be read.
-            Plan::Wait(Wait::NotAllowed { failure })
+            // Nor what would report that the labels of a namespace can be read, or that they are other ones.
+            Plan::Wait(Wait::NotAllowed { failure } | Wait::RulesUnknown { failure })
                 if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
             {
                 TOOL_RETRY
             }
+            Plan::Wait(Wait::NotAllowed { .. }) if self.context.tenancies.select_by_label() => LABEL_RETRY,
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::until(*until)
             }

@@ -131,7 +131,7 @@ impl Sources {
             return Ok(());
         }
         if reference.scope == Scope::Platform {
-            return rules.check_source(SourceUse::PlatformSource(&reference.name));
+            return rules.check_source(SourceUse::PlatformSource { name: &reference.name, catalog: None });
         }
         let source = self.find(namespace, &reference.name);
         let source = source.ok_or_else(|| missing(namespace, &reference.name))?;

@@ -90,6 +90,7 @@ impl SchemaCheck {
             // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.
             return Ok(PackageValues::default());
         }
+        self.catalogs.check_archive(own, catalog, &resolved).await?;
         Ok(outside_of_limit(self.packages.fetch(&resolved, &access)).await?.values().await?)
     }
 
