@@ -28,6 +28,9 @@ pub struct TenantFlags {
     /// the namespace of the release or as NAMESPACE/NAME [default: the user of the kubeconfig]
     #[arg(long, value_name = "ACCOUNT", value_parser = DefaultAccount::parse)]
     pub default_workload_service_account: Option<DefaultAccount>,
+    /// Do not read AddonTenancies, for a manager with --namespace that may not list them: its namespace is not restricted
+    #[arg(long)]
+    pub ignore_tenancies: bool,
 }
 
 impl TenantFlags {
@@ -55,6 +58,7 @@ mod tests {
                 index_quota_per_namespace: 64,
                 require_login_hosts: false,
                 default_workload_service_account: None,
+                ignore_tenancies: false,
             };
             assert_eq!(flags.quotas(2048).store_per_namespace, expected);
         }

@@ -139,6 +139,8 @@ pub struct Options {
     pub require_login_hosts: bool,
     /// The ServiceAccount of workload clusters as which objects of releases are written that name none.
     pub default_workload_account: Option<DefaultAccount>,
+    /// Whether AddonTenancies are not read.
+    pub ignore_tenancies: bool,
 }
 
 /// The parts of the manager that all controllers share.
@@ -242,6 +244,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         addresses,
         require_login_hosts,
         default_workload_account,
+        ignore_tenancies,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
@@ -257,7 +260,11 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
     check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
-    let has_tenancies = tenancies::are_listed(&client, &scope).await?;
+    if ignore_tenancies {
+        tracing::warn!("AddonTenancies are ignored");
+    } else {
+        tenancies::check_listed(&client).await?;
+    }
     let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -273,7 +280,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         template_service,
         packages,
         tenancies: Tenancies::new(client.clone(), default_workload_account),
-        has_tenancies,
+        has_tenancies: !ignore_tenancies,
         client,
         scope,
         watch_filter,

@@ -120,11 +120,8 @@ impl Tenancies {
         namespace: &str,
     ) -> Result<(Arc<Parsed>, Arc<BTreeMap<String, String>>), Failure> {
         let parsed = self.state.lock().parsed.clone();
-        let labels = if parsed.need_labels(namespace) {
-            self.labels.get(namespace).await?
-        } else {
-            Arc::default()
-        };
+        let labels =
+            if parsed.need_labels(namespace) { self.labels.get(namespace).await? } else { Arc::default() };
         Ok((parsed, labels))
     }
 

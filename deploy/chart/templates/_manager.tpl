@@ -48,6 +48,9 @@
 {{- with (.Values.security).defaultWorkloadServiceAccount }}
 - --default-workload-service-account={{ . }}
 {{- end }}
+{{- if (.Values.security).ignoreTenancies }}
+- --ignore-tenancies
+{{- end }}
 {{- range (.Values.security).allowAddresses }}
 - --allow-address={{ . }}
 {{- end }}

@@ -210,6 +210,42 @@ pub(super) fn relative_path() -> Rule {
 }
 
 /// Returns the schema of an arbitrary JSON object.
+/// The schema of a label selector that can be evaluated. That of Kubernetes accepts any operator.
+pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
+    let values = "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 \
+                  : !has(self.values) || self.values.size() == 0";
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "matchExpressions": {
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "minLength": 1, "maxLength": 317},
+                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "values": {
+                            "type": "array",
+                            "maxItems": 256,
+                            "x-kubernetes-list-type": "atomic",
+                            "items": {"type": "string", "maxLength": 63},
+                        },
+                    },
+                    "x-kubernetes-validations": [{
+                        "rule": values,
+                        "message": "values must be set for the operators In and NotIn, and only for them",
+                    }],
+                },
+            },
+        },
+    })
+}
+
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -64,7 +64,7 @@ pub struct TenantNamespaces {
     pub names: Vec<String>,
     /// Selects namespaces by label. An empty selector selects all namespaces, that of the platform included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "rules::checked_selector")]
     pub selector: Option<LabelSelector>,
 }
 

@@ -20,6 +20,7 @@ use chandler_core::{
         Wait, wait_text,
     },
     target::Target,
+    tenancy::ReleaseUse,
 };
 use chandler_tool::{PackageTool, ReleaseDetails, RenderOrder, RenderedRelease};
 use tokio::task::spawn_blocking;

@@ -354,14 +354,15 @@ impl<R: ReleaseKind> Work<R> {
     ) -> Result<(Desired, Run<'h>), (String, OperationFailure)> {
         let own_key = || self.start.key.clone();
         let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await;
-        let process = process.map_err(|failure| (own_key(), failure.into()))?;
+        let process = process.map_err(|failure| (own_key(), OperationFailure::from(failure)))?;
         // The process may have been acquired long after the slot.
-        let mut desired = self.still_desired().ok_or_else(|| (own_key(), not_begun().into()))?;
+        let mut desired =
+            self.still_desired().ok_or_else(|| (own_key(), OperationFailure::from(not_begun())))?;
         self.reduce_timeout(&mut desired);
         let boundary = self.boundary(&desired).await.map_err(|failure| {
             let is_attempt = matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. });
             let key = if is_attempt { failure_key::resolve(self.generation) } else { own_key() };
-            (key, failure.into())
+            (key, OperationFailure::from(failure))
         })?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         Ok((desired, Run { operation_id, process, handle, boundary }))

@@ -74,7 +74,11 @@ mod tests {
                     "metadata": {"name": "team", "labels": {"tier": "gold"}},
                 });
                 let body = Body::from(object.to_string().into_bytes());
-                if is_first { Ok(http::Response::new(body)) } else { Err(std::io::Error::other("unavailable")) }
+                if is_first {
+                    Ok(http::Response::new(body))
+                } else {
+                    Err(std::io::Error::other("unavailable"))
+                }
             }
         };
         Client::new(tower::service_fn(serve), "default")

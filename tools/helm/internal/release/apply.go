@@ -170,11 +170,14 @@ func (r *Release) prepare(chart *chart.Chart) error {
 // deleted since.
 func (r *Release) install(spec ApplySpec, method applyMethod, labels map[string]string, replace bool) error {
 	create := spec.Options.GetCreateNamespace()
-	seen, err := r.hasNamespace()
-	if err != nil {
-		return err
+	seen := false
+	if create {
+		var err error
+		if seen, err = r.hasNamespace(); err != nil {
+			return err
+		}
 	}
-	err = r.installInto(create && !seen, spec, method, labels, replace)
+	err := r.installInto(create && !seen, spec, method, labels, replace)
 	if create && seen && apierrors.IsNotFound(err) {
 		err = r.installInto(true, spec, method, labels, replace)
 	}

@@ -39,8 +39,8 @@ where
         let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
         let inputs = self.known_inputs(desired, view);
         let inputs = inputs.as_ref().map(|inputs| &inputs.digest);
-        let mut changes = changes(&*self.object, &self.placement, inputs);
         let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
+        let mut changes: Annotations<'_> = changes(&*self.object, &self.placement, inputs);
         if let Some(platform) = platform.as_deref().filter(|_| !self.context.tenancies.is_empty()) {
             changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
         }

@@ -13,12 +13,24 @@ async fn the_fields_of_a_tenancy_are_validated() {
     let prefixes = |prefix: &str| json!({"sources": {"urlPrefixes": [prefix]}});
     let targets = |name: &str| json!({"targetNamespaces": [name]});
     let account = |name: &str| json!({"workloadServiceAccount": {"name": name}});
+    let selector = |operator: &str, values: &[&str]| {
+        let expression = json!({"key": "tier", "operator": operator, "values": values});
+        json!({"namespaces": {"selector": {"matchExpressions": [expression]}}})
+    };
+    let values = Some("values must be set for the operators In and NotIn, and only for them");
     let url = Some("must be beginnings of URLs");
     let rows = [
         (json!({}), None),
         (json!({"namespaces": {}}), Some("names or selector must be set")),
         (json!({"namespaces": {"names": []}}), Some("names or selector must be set")),
         (json!({"namespaces": {"selector": {}}}), None),
+        (json!({"namespaces": {"selector": {"matchLabels": {"tier": "gold"}}}}), None),
+        (selector("In", &["gold"]), None),
+        (selector("DoesNotExist", &[]), None),
+        (selector("in", &["gold"]), Some("Unsupported value")),
+        (selector("Near", &[]), Some("Unsupported value")),
+        (selector("In", &[]), values),
+        (selector("Exists", &["gold"]), values),
         (json!({"namespaces": {"names": ["a", "a"]}}), Some("Duplicate value")),
         (prefixes("https://charts.example"), None),
         (prefixes("oci://registry.example:5000/team/"), None),
