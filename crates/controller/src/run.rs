@@ -260,11 +260,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
     check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
-    if ignore_tenancies {
-        tracing::warn!("AddonTenancies are ignored");
-    } else {
-        tenancies::check_listed(&client).await?;
-    }
+    let has_tenancies = tenancies::are_watched(&client, ignore_tenancies).await?;
     let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -280,7 +276,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         template_service,
         packages,
         tenancies: Tenancies::new(client.clone(), default_workload_account),
-        has_tenancies: !ignore_tenancies,
+        has_tenancies,
         client,
         scope,
         watch_filter,

@@ -154,11 +154,16 @@ pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
 }
 
-/// Fails if the manager may not list AddonTenancies: it must not do what they do not allow because it cannot see them.
-pub async fn check_listed(client: &Client) -> Result<(), StartupError> {
+/// Returns whether AddonTenancies are watched. Fails if the manager may not list them, unless they are ignored explicitly: it must
+/// not do what they do not allow because it cannot see them.
+pub async fn are_watched(client: &Client, are_ignored: bool) -> Result<bool, StartupError> {
+    if are_ignored {
+        tracing::warn!("AddonTenancies are ignored (--ignore-tenancies)");
+        return Ok(false);
+    }
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let listed = api.list_metadata(&ListParams::default().limit(1)).await;
-    listed.map(drop).map_err(|source| match &source {
+    listed.map(|_| true).map_err(|source| match &source {
         kube::Error::Api(status) if status.code == 403 => StartupError::TenanciesForbidden { source },
         _ => {
             let kind = format!("{} {}", resource().api_version, resource().kind);
@@ -199,10 +204,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_manager_that_may_not_list_tenancies_does_not_start() {
-        let error = check_listed(&forbidden_client()).await.unwrap_err().to_string();
+        let error = are_watched(&forbidden_client(), false).await.unwrap_err().to_string();
         assert!(error.contains("chandler-system-manager-cluster"), "{error}");
         assert!(error.contains("--ignore-tenancies"), "{error}");
-        check_listed(&unreachable_client()).await.unwrap_err();
+        are_watched(&unreachable_client(), false).await.unwrap_err();
+        assert!(!are_watched(&forbidden_client(), true).await.unwrap());
     }
 
     #[tokio::test]

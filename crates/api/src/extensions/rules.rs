@@ -218,8 +218,13 @@ pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "x-kubernetes-map-type": "atomic",
         "properties": {
-            "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "matchLabels": {
+                "description": "Labels that a namespace must have.",
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
             "matchExpressions": {
+                "description": "Requirements that the labels of a namespace must meet.",
                 "type": "array",
                 "maxItems": 64,
                 "x-kubernetes-list-type": "atomic",
@@ -227,9 +232,19 @@ pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
                     "type": "object",
                     "required": ["key", "operator"],
                     "properties": {
-                        "key": {"type": "string", "minLength": 1, "maxLength": 317},
-                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "key": {
+                            "description": "The key of the label.",
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 317,
+                        },
+                        "operator": {
+                            "description": "How the label is compared with the values.",
+                            "type": "string",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                        },
                         "values": {
+                            "description": "Values of the label, for In and NotIn.",
                             "type": "array",
                             "maxItems": 256,
                             "x-kubernetes-list-type": "atomic",
