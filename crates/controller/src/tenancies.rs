@@ -163,12 +163,12 @@ pub async fn are_watched(client: &Client, are_ignored: bool) -> Result<bool, Sta
     }
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let listed = api.list_metadata(&ListParams::default().limit(1)).await;
-    listed.map(|_| true).map_err(|source| match &source {
-        kube::Error::Api(status) if status.code == 403 => StartupError::TenanciesForbidden { source },
-        _ => {
-            let kind = format!("{} {}", resource().api_version, resource().kind);
-            StartupError::NotServed { kind, source }
+    listed.map(|_| true).map_err(|source| {
+        if matches!(&source, kube::Error::Api(status) if status.code == 403) {
+            return StartupError::TenanciesForbidden { source };
         }
+        let kind = format!("{} {}", resource().api_version, resource().kind);
+        StartupError::NotServed { kind, source }
     })
 }
 

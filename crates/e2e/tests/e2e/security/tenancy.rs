@@ -2,7 +2,7 @@
 
 use chandler_api::{
     addons::HelmReleaseProxy,
-    extensions::{AddonTenancy, RETRY_ANNOTATION, Source},
+    extensions::{AddonTenancy, ExtensionCatalog, PLATFORM_INPUTS_ANNOTATION, RETRY_ANNOTATION, Source},
 };
 use chandler_e2e::{
     manager::Manager,
@@ -30,9 +30,9 @@ use super::tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_s
 const SETTINGS: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\ndata: {team: none}\n";
 /// The name of a ClusterRoleBinding that makes a group administrators.
-const EVIL: &str = "{{ .Release.Name }}-{{ .Release.Namespace }}-evil";
+pub const EVIL: &str = "{{ .Release.Name }}-{{ .Release.Namespace }}-evil";
 
-fn binding(name: &str, annotations: &str) -> String {
+pub fn binding(name: &str, annotations: &str) -> String {
     format!(
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: \"{name}\", annotations: {{{annotations}}}}}\n\
          roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}}\n\
@@ -40,14 +40,14 @@ fn binding(name: &str, annotations: &str) -> String {
     )
 }
 
-async fn publish(repository: &ChartRepository, name: &str, file: &str, content: &str) {
+pub async fn publish(repository: &ChartRepository, name: &str, file: &str, content: &str) {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
     let files = [("Chart.yaml", &*metadata), ("templates/settings.yaml", SETTINGS), (file, content)];
     let folder = testing::fresh_dir(&format!("tenancy-chart-{name}")).await.unwrap().join(name);
     repository.publish_version(&chart::write(&folder, &files).unwrap(), "1.0.0").unwrap();
 }
 
-async fn apply_tenancy(test: &SelfHosted, name: &str, namespaces: Value, fields: Value) {
+pub async fn apply_tenancy(test: &SelfHosted, name: &str, namespaces: Value, fields: Value) {
     let mut spec = json!({"namespaces": namespaces});
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     test.apply(&json!({
@@ -61,12 +61,12 @@ async fn delete_tenancy(client: kube::Client, name: &str) {
     tenancies.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-fn reason(conditions: &[Condition]) -> Option<&str> {
+pub fn reason(conditions: &[Condition]) -> Option<&str> {
     conditions.iter().find(|condition| condition.type_ == "Ready").map(|ready| &*ready.reason)
 }
 
 /// Waits until the release of an instance is refused with the reason `NotAllowed` and these texts.
-async fn wait_not_allowed(tenant: &Tenant<'_>, instance: &str, texts: &[&str]) {
+pub async fn wait_not_allowed(tenant: &Tenant<'_>, instance: &str, texts: &[&str]) {
     let message = tenant.wait_refused(instance, "does not allow").await;
     for text in texts {
         assert!(message.contains(text), "{instance}: {message}");
@@ -132,6 +132,7 @@ async fn what_a_tenancy_does_not_allow_is_refused_before_anything_is_written() {
     wait_not_allowed(&red, "unlisted", &["ExtensionCatalog private", "spec.sources.platformCatalogs"]).await;
     wait_chart_proxy_refused(&test).await;
     wait_source_refused(&test).await;
+    wait_catalog_refused(&test).await;
     red.wait_ready("settings").await;
     blue.wait_ready("hook").await;
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
@@ -185,11 +186,23 @@ async fn wait_source_refused(test: &SelfHosted) {
     .await;
 }
 
-/// What the platform has published can be installed as it is, whatever else the AddonTenancy allows.
+async fn wait_catalog_refused(test: &SelfHosted) {
+    let catalogs: Api<ExtensionCatalog> = Api::namespaced(test.management.client.clone(), "red");
+    eventually("the ExtensionCatalog is refused", || async {
+        let status = catalogs.get("outside").await.unwrap().status?;
+        let ready = status.conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.reason == "NotAllowed" && ready.message.contains("AddonTenancy red")).then_some(())
+    })
+    .await;
+}
+
+/// What the platform has published can be installed and removed as it is, whatever else the AddonTenancy allows.
 #[tokio::test]
 async fn extensions_of_the_platform_are_not_refused() {
     let test = SelfHosted::new("tenancy-platform").await;
-    publish(&test.repository, "roles", "templates/binding.yaml", &binding(EVIL, "")).await;
+    let hook = SETTINGS.replace("}}}", "}}-hook, annotations: {helm.sh/hook: pre-delete}}");
+    let templates = format!("{}---\n{hook}", binding(EVIL, ""));
+    publish(&test.repository, "roles", "templates/binding.yaml", &templates).await;
     apply_catalog(&test, "charts", &test.repository, json!({})).await;
     let red = Tenant::new(&test, "red", &test.management.plane).await;
     let green = Tenant::new(&test, "green", &test.management.plane).await;
@@ -203,10 +216,22 @@ async fn extensions_of_the_platform_are_not_refused() {
     let _manager = Manager::from_process(test.management.start_manager());
     let extension = json!({"name": "roles", "scope": "Platform"});
     let plain = json!({"clusters": {"name": "main"}, "extension": extension});
-    red.apply("ExtensionInstance", "plain", plain).await;
+    red.apply("ExtensionInstance", "plain", plain.clone()).await;
     green.apply_instance("changed", json!({"extension": extension, "parameters": {"a": "b"}})).await;
     red.wait_ready("plain").await;
     wait_not_allowed(&green, "changed", &["AddonTenancy teams", "spec.sources.platformCatalogs"]).await;
+
+    // Its hook is in a namespace that is not allowed to the tenant, and runs nevertheless.
+    eventually("what is installed is recorded", || async {
+        let release = red.release_of("plain").await?;
+        release.annotations().contains_key(PLATFORM_INPUTS_ANNOTATION).then_some(())
+    })
+    .await;
+    red.instances().delete("plain", &DeleteParams::default()).await.unwrap();
+    red.wait_gone("plain").await;
+    assert_eq!(recorded(&test, "roles").await, Vec::<String>::new());
+    green.apply("ExtensionInstance", "changed", plain).await;
+    green.wait_ready("changed").await;
 }
 
 #[tokio::test]
