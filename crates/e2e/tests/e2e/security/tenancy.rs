@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 use super::tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_settings};
 
-const SETTINGS: &str =
+pub const SETTINGS: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\ndata: {team: none}\n";
 /// The name of a ClusterRoleBinding that makes a group administrators.
 pub const EVIL: &str = "{{ .Release.Name }}-{{ .Release.Namespace }}-evil";

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use chandler_api::extensions::{PLATFORM_EXTENSION_ANNOTATION, RETRY_ANNOTATION, SUSPEND_ANNOTATION};
 use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, wait::eventually};
-use chandler_sandbox::{repository::ChartRepository, testing};
+use chandler_sandbox::{
+    certificates::Authority, git_server::GitServer, repository::ChartRepository, testing,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::ClusterRoleBinding};
 use kube::{
@@ -14,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    tenancy::{EVIL, apply_tenancy, binding, publish, reason, wait_not_allowed},
+    tenancy::{EVIL, SETTINGS, apply_tenancy, binding, publish, reason, wait_not_allowed},
     tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_settings},
 };
 
@@ -212,4 +214,44 @@ async fn packages_are_not_downloaded_from_elsewhere() {
     wait_not_allowed(&red, "settings", &[other.url(), "spec.sources.urlPrefixes"]).await;
     blue.wait_ready("settings").await;
     assert_eq!(other.requests().len(), 0, "{:?}", other.requests());
+}
+
+/// A catalog of the platform that is a folder of a Source is allowed like others. The Source with its other folders is not.
+#[tokio::test]
+async fn a_listed_catalog_allows_its_folder_and_not_the_whole_source() {
+    let test = SelfHosted::new("tenancy-folder").await;
+    let dir = testing::fresh_dir("tenancy-git").await.unwrap();
+    let authority = Authority::open(&dir, "git").unwrap();
+    let git = GitServer::start(&authority, &dir.join("served")).await.unwrap();
+    let tree = git.create("apps").await.unwrap();
+    let files = [
+        ("charts/greeter/Chart.yaml", "apiVersion: v2\nname: greeter\nversion: 0.1.0\n"),
+        ("charts/greeter/templates/map.yaml", SETTINGS),
+    ];
+    tree.commit("change", &files).await.unwrap();
+    publish_settings(&test.repository, "settings", &["1.0.0"]).await;
+    apply_catalog(&test, "charts", &test.repository, json!({})).await;
+    let metadata = json!({"name": "git-ca", "namespace": PLATFORM});
+    let data = json!({"ca.crt": authority.certificate()});
+    test.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}))
+        .await;
+    let source = json!({
+        "git": {"url": git.url("apps")}, "interval": "1s",
+        "certificateAuthority": {"name": "git-ca", "key": "ca.crt"},
+    });
+    super::tenants::apply(&test, "Source", PLATFORM, "apps", source).await;
+    let folder = json!({"source": {"sourceRef": {"name": "apps"}, "path": "charts"}});
+    super::tenants::apply(&test, "ExtensionCatalog", PLATFORM, "git", folder).await;
+    let red = Tenant::new(&test, "red", &test.management.plane).await;
+    let blue = Tenant::new(&test, "blue", &test.management.plane).await;
+    let sources = json!({"sources": {"platformCatalogs": ["git"]}});
+    apply_tenancy(&test, "red", json!({"names": ["red"]}), sources).await;
+    let _manager = Manager::from_process(test.management.start_manager());
+    red.apply_instance("greeter", json!({"source": platform_source("git", "greeter", Some("0.1.0"))})).await;
+    let whole = json!({"sourceRef": {"name": "apps", "scope": "Platform"}, "path": "charts/greeter"});
+    red.apply_instance("folder", json!({"source": whole})).await;
+    blue.apply_instance("settings", chart("settings")).await;
+    red.wait_ready("greeter").await;
+    wait_not_allowed(&red, "folder", &["Source apps", "spec.sources.platformSources"]).await;
+    blue.wait_ready("settings").await;
 }
