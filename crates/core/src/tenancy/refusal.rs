@@ -13,6 +13,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Returns what happened, for users.
     pub fn failure(&self) -> &Failure {
         match self {
             Self::NotAllowed(failure) | Self::Unknown(failure) => failure,
