@@ -74,13 +74,14 @@ pub struct TenantNamespaces {
 #[serde(rename_all = "camelCase")]
 pub struct AllowedSources {
     /// The beginnings of URLs, such as `https://charts.example/team-a` or `oci://registry.example/team-a`. They end at a `/` of the
-    /// URL: this one does not allow `https://charts.example/team-a-2`.
+    /// URL: this one does not allow `https://charts.example/team-a-2`. The address of a package that the index of a repository names
+    /// must be allowed, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 1024)))]
     #[x_kube(validation = rules::url_prefixes())]
     pub url_prefixes: Vec<String>,
     /// Names of ExtensionCatalogs in the platform namespace. `*` at the end of a name matches any text. Catalogs of the own namespace
-    /// need an allowed URL instead.
+    /// need an allowed URL instead. A catalog that is a folder of a Source needs no entry in `platformSources`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
     pub platform_catalogs: Vec<String>,
