@@ -234,6 +234,23 @@ async fn extensions_of_the_platform_are_not_refused() {
     green.wait_ready("changed").await;
 }
 
+/// Lets an account of the workload cluster write ConfigMaps in its namespace, and nothing else.
+pub async fn allow_config_maps(test: &SelfHosted, namespace: &str, account: &str) {
+    test.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+    let metadata = json!({"name": account, "namespace": namespace});
+    test.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
+    }))
+    .await;
+    test.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }))
+    .await;
+}
+
 #[tokio::test]
 async fn helm_acts_as_the_account_of_the_tenancy_and_records_stay_those_of_chandler() {
     let test = SelfHosted::new("tenancy-account").await;
@@ -243,7 +260,9 @@ async fn helm_acts_as_the_account_of_the_tenancy_and_records_stay_those_of_chand
     let blue = Tenant::new(&test, "blue", &test.management.plane).await;
     let account = json!({"workloadServiceAccount": {"name": "deployer"}});
     apply_tenancy(&test, "red", json!({"names": ["red"]}), account).await;
-    let _manager = Manager::from_process(test.management.start_manager());
+    allow_config_maps(&test, "blue", "shared").await;
+    let arguments = ["--default-workload-service-account=shared"];
+    let _manager = Manager::from_process(test.management.start_manager_with(&arguments));
     let settings = json!({"source": platform_source("charts", "settings", Some("1.0.0"))});
     red.apply_instance("settings", settings.clone()).await;
     let mut other = settings.clone();
@@ -252,26 +271,19 @@ async fn helm_acts_as_the_account_of_the_tenancy_and_records_stay_those_of_chand
     let mut own = settings.clone();
     own["workloadServiceAccountName"] = json!("limited");
     blue.apply_instance("limited", own).await;
+    let mut elsewhere = settings.clone();
+    elsewhere["release"] = json!({"name": "elsewhere", "namespace": "elsewhere"});
+    blue.apply_instance("elsewhere", elsewhere).await;
     blue.apply_instance("settings", settings).await;
     red.wait_refused("settings", "system:serviceaccount:red:deployer").await;
     wait_not_allowed(&red, "other", &["red/admin", "spec.workloadServiceAccount"]).await;
     blue.wait_refused("limited", "system:serviceaccount:blue:limited").await;
+    blue.wait_refused("elsewhere", "system:serviceaccount:elsewhere:shared").await;
     blue.wait_ready("settings").await;
     assert_eq!(recorded(&test, "red").await, Vec::<String>::new());
 
     // The account may write ConfigMaps and nothing else: records are written all the same.
-    let metadata = json!({"name": "deployer", "namespace": "red"});
-    test.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
-    }))
-    .await;
-    test.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deployer"},
-        "subjects": [{"kind": "ServiceAccount", "name": "deployer", "namespace": "red"}],
-    }))
-    .await;
+    allow_config_maps(&test, "red", "deployer").await;
     let release = red.release_of("settings").await.unwrap();
     let retry = json!({"metadata": {"annotations": {RETRY_ANNOTATION: Timestamp::now().to_string()}}});
     red.releases().patch(&release.name_any(), &PatchParams::default(), &Patch::Merge(retry)).await.unwrap();

@@ -16,7 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    tenancy::{EVIL, SETTINGS, apply_tenancy, binding, publish, reason, wait_not_allowed},
+    tenancy::{EVIL, SETTINGS, allow_config_maps, apply_tenancy, binding, publish, reason, wait_not_allowed},
     tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_settings},
 };
 
@@ -112,23 +112,6 @@ async fn an_instance_that_becomes_one_of_the_platform_does_not_install_what_it_w
         let name = format!("{instance}-red-evil");
         assert!(bindings.get_opt(&name).await.unwrap().is_none(), "{name} was written");
     }
-}
-
-/// Lets an account of the workload cluster write ConfigMaps in its namespace, and nothing else.
-async fn allow_config_maps(test: &SelfHosted, namespace: &str, account: &str) {
-    test.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
-    let metadata = json!({"name": account, "namespace": namespace});
-    test.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
-    }))
-    .await;
-    test.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }))
-    .await;
 }
 
 /// Hooks of what is installed run as the account, whatever the spec says since. A release whose account is not allowed any more
