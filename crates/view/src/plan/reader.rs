@@ -66,8 +66,11 @@ impl<'a> ObjectReader<'a> {
                 self.add_extensions(namespace, objects, undecodable).await?;
             }
         }
-        // Users need not be allowed to list them. Then the plan does not say that they refuse a release.
-        objects.tenancies = self.list_tenancies().await.unwrap_or_default();
+        // Users need not be allowed to list them. Then the plan cannot say that they refuse a release.
+        match self.list_tenancies().await {
+            Ok(listed) => objects.tenancies = listed,
+            Err(_) => undecodable.push(unlisted_tenancies()),
+        }
         if self.namespaces.contains(self.platform) {
             return Ok(read);
         }
@@ -81,15 +84,13 @@ impl<'a> ObjectReader<'a> {
         Ok(read)
     }
 
-    async fn list_tenancies(&self) -> Result<Vec<DynamicObject>, Error> {
+    async fn list_tenancies(&self) -> kube::Result<Vec<DynamicObject>> {
         let resource = ApiResource::erase::<AddonTenancy>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let all = list_all(api, ListParams::default(), &resource.plural, self.progress).await;
-        all.map_err(|error| Error::List {
-            hint: CRD_HINT,
-            objects: resource.plural.clone(),
-            source: Box::new(error),
-        })
+        match list_all(api, ListParams::default(), &resource.plural, self.progress).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            listed => listed,
+        }
     }
 
     async fn add_extensions(
@@ -145,6 +146,13 @@ fn types(resource: &ApiResource) -> kube::core::TypeMeta {
 fn decode<K: DeserializeOwned>(object: &DynamicObject) -> serde_json::Result<K> {
     let value: Value = serde_json::to_value(object)?;
     serde_json::from_value(value)
+}
+
+/// Names all AddonTenancies as objects that are not part of the plan.
+fn unlisted_tenancies() -> IgnoredObject {
+    let ApiResource { api_version, kind, .. } = ApiResource::erase::<AddonTenancy>(&());
+    let name = "(none of them can be listed, so the plan does not show what they refuse)".to_owned();
+    IgnoredObject { api_version, kind, namespace: String::new(), name, may_matter: false }
 }
 
 #[cfg(test)]
