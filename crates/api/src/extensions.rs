@@ -86,7 +86,7 @@ pub const PLATFORM_EXTENSION_ANNOTATION: &str = "chandler.dev/platform-extension
 /// spec. Chandler writes it together with the spec. An empty value means none.
 pub const PLATFORM_CATALOG_ANNOTATION: &str = "chandler.dev/platform-catalog";
 /// Annotation of an AddonRelease with the digest of inputs that were those of an Extension of the platform, as it is published,
-/// when they were installed. Chandler writes it if there are AddonTenancies.
+/// when they were installed. Chandler writes it if there are AddonTenancies or a default account.
 pub const PLATFORM_INPUTS_ANNOTATION: &str = "chandler.dev/platform-inputs";
 /// Annotation of a HelmChartProxy with versions of its chart by Kubernetes minor version, as a JSON object such as
 /// `{"1.34": "1.2.x", "1.35": "1.3.x"}`.

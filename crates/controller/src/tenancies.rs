@@ -99,9 +99,9 @@ impl Tenancies {
         self.state.lock().changed_at
     }
 
-    /// Returns whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.state.lock().parsed.is_empty()
+    /// Returns whether releases other than those of the platform may have rules or another account than the user of the kubeconfig.
+    pub fn restrict_releases(&self) -> bool {
+        self.default_account.is_some() || !self.state.lock().parsed.is_empty()
     }
 
     /// Returns whether a label of a namespace, whose changes are not watched, can allow what was not allowed.
@@ -236,6 +236,7 @@ mod tests {
             assert!(refusal.failure().message.contains(text), "{refusal:?}");
             assert_eq!(tenancies.boundary(&desired, removal).await.is_ok(), is_removable);
         }
+        assert!(tenancies.restrict_releases());
         tenancies.set(&[tenancy("strict", strict)]);
         let refusal = tenancies.boundary(&desired, ReleaseUse::Desired).await.unwrap_err();
         assert!(matches!(refusal, Refusal::NotAllowed(_)), "{refusal:?}");

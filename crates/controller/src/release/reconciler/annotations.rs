@@ -41,7 +41,7 @@ where
         let inputs = inputs.as_ref().map(|inputs| &inputs.digest);
         let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
         let mut changes: Annotations<'_> = changes(&*self.object, &self.placement, inputs);
-        if let Some(platform) = platform.as_deref().filter(|_| !self.context.tenancies.is_empty()) {
+        if let Some(platform) = platform.as_deref().filter(|_| self.context.tenancies.restrict_releases()) {
             changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
         }
         if is_left_unchanged || changes.is_empty() { Ok(()) } else { self.annotate(&changes).await }
