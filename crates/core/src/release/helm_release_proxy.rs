@@ -84,7 +84,8 @@ impl ReleaseKind for HelmReleaseProxy {
                 replace_unsafe_crds: replaces_unsafe_crds(self),
                 ..execution(&spec.options)?
             },
-            recorded: Recorded::of(self),
+            // A HelmChartProxy installs no Extensions.
+            recorded: Recorded { account: Recorded::of(self).account, ..Recorded::default() },
         })
     }
 

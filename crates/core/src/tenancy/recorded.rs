@@ -20,7 +20,7 @@ pub struct Recorded {
     /// The catalog of the platform that offers the folder of a Source in the spec.
     pub platform_catalog: Option<String>,
     /// The digest of inputs that were installed as an Extension of the platform.
-    platform_inputs: Option<String>,
+    pub(crate) platform_inputs: Option<String>,
 }
 
 impl Recorded {
