@@ -3,12 +3,10 @@
 //! Each input is given to the code that the manager runs, in a process of its own: an input that is not refused as it should
 //! cannot disturb the measurement of another.
 
-mod https_server;
 mod inputs;
 mod lab;
 mod measurement;
 mod report;
-mod tar_archive;
 
 pub use self::{
     inputs::INPUTS,

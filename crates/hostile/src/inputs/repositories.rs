@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse as _, Response};
+use chandler_sandbox::hostile::{
+    archive::{chart_yaml, pack},
+    https_server::{endless, index, redirect},
+};
 use chandler_source::Limits;
 
 use super::{alias_bomb, input, needing, nested};
-use crate::{
-    Attempt, Input, Lab, Needs,
-    https_server::{endless, index, redirect},
-    tar_archive::{chart_yaml, pack},
-};
+use crate::{Attempt, Input, Lab, Needs};
 
 pub(super) const INPUTS: &[Input] = &[
     needing(

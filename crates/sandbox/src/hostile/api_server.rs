@@ -1,0 +1,224 @@
+//! API servers that attack Chandler, and servers that Chandler must not reach.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::certificates::Authority;
+use crate::repository::{Error, server};
+
+/// How an API server attacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attack {
+    /// The manager gets responses without an end.
+    EndlessLists,
+    /// The manager gets errors without an end.
+    EndlessErrors,
+    /// The manager gets an event without an end.
+    EndlessEvents,
+    /// The driver gets responses without an end.
+    EndlessDiscovery,
+    /// The manager is redirected to this address.
+    RedirectManager(SocketAddr),
+    /// The driver is redirected to this address.
+    RedirectDriver(SocketAddr),
+    /// Requests are read, and nothing follows.
+    Silence,
+}
+
+/// An API server that attacks its clients. It ends when this is dropped.
+pub struct HostileServer {
+    port: u16,
+    authority: String,
+    task: JoinHandle<()>,
+}
+
+impl Drop for HostileServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl HostileServer {
+    /// Starts the server, with a certificate authority of its own in a folder.
+    pub async fn start(folder: &Path, attack: Attack) -> Result<Self, Error> {
+        let authority = Authority::open(folder, "hostile")?;
+        let tls = server::tls(&authority.server(&[])?, None)?;
+        let listen = |source| Error::Listen { source };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listen)?;
+        let port = listener.local_addr().map_err(listen)?.port();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream, tls.clone(), attack.clone()));
+            }
+        });
+        Ok(Self { port, authority: authority.certificate().to_owned(), task })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the certificate of the server's authority, in PEM and base64.
+    pub fn authority(&self) -> String {
+        BASE64_STANDARD.encode(&self.authority)
+    }
+
+    /// Returns a kubeconfig for the server.
+    pub fn kubeconfig(&self) -> String {
+        let (port, authority) = (self.port, self.authority());
+        kubeconfig(&format!("server: 'https://127.0.0.1:{port}', certificate-authority-data: {authority}"))
+    }
+}
+
+/// Returns a kubeconfig with these fields of its cluster, in flow style.
+pub fn kubeconfig(cluster: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{token: unused}}}}]\n"
+    )
+}
+
+/// The parts of the head of a request that matter here.
+struct Head {
+    path: String,
+    is_driver: bool,
+}
+
+async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
+    let Ok(mut stream) = tls.accept(stream).await else { return };
+    while let Some(head) = request_head(&mut stream).await {
+        let answered = match (&attack, head.is_driver) {
+            (Attack::Silence, _) => std::future::pending().await,
+            (Attack::EndlessLists, false) | (Attack::EndlessDiscovery, true) => {
+                endless(&mut stream, "200 OK").await
+            }
+            (Attack::EndlessErrors, false) => endless(&mut stream, "500 Internal Server Error").await,
+            (Attack::EndlessEvents, false) if head.path.contains("watch=true") => {
+                endless(&mut stream, "200 OK").await
+            }
+            (Attack::RedirectManager(to), false) | (Attack::RedirectDriver(to), true) => {
+                let location = format!("location: http://{to}{}\r\n", head.path);
+                respond(&mut stream, "307 Temporary Redirect", &location, "").await
+            }
+            _ => usual(&mut stream, &head.path).await,
+        };
+        if answered.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the head of a request without a body.
+async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    let head = String::from_utf8(head).ok()?;
+    let path = head.split_ascii_whitespace().nth(1)?.to_owned();
+    let is_driver =
+        head.lines().any(|line| line.to_ascii_lowercase().starts_with("user-agent: chandler-helm"));
+    Some(Head { path, is_driver })
+}
+
+/// Answers like the API server of an empty cluster.
+async fn usual(stream: &mut TlsStream<TcpStream>, path: &str) -> io::Result<()> {
+    if path.contains("watch=true") {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).await?;
+        stream.flush().await?;
+        return std::future::pending().await;
+    }
+    let body = if path.starts_with("/version") {
+        r#"{"major": "1", "minor": "34", "gitVersion": "v1.34.4"}"#
+    } else {
+        r#"{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": []}"#
+    };
+    respond(stream, "200 OK", "content-type: application/json\r\n", body).await
+}
+
+async fn respond(
+    stream: &mut TlsStream<TcpStream>,
+    status: &str,
+    headers: &str,
+    body: &str,
+) -> io::Result<()> {
+    let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(answer.as_bytes()).await?;
+    stream.flush().await
+}
+
+/// Sends a body that never ends, and never contains a line.
+async fn endless(stream: &mut TlsStream<TcpStream>, status: &str) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{{\"items\": [\"\r\n",
+        r#"{"items": [""#.len()
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let size = 1 << 20;
+    let chunk = [format!("{size:x}\r\n").into_bytes(), vec![b'x'; size], b"\r\n".to_vec()].concat();
+    loop {
+        stream.write_all(&chunk).await?;
+    }
+}
+
+/// A server inside the network that Chandler must not reach. It counts connections, and answers with a secret.
+pub struct InternalServer {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+/// What an internal server answers.
+pub const INTERNAL_SECRET: &str = "secret-of-an-internal-server";
+
+impl Drop for InternalServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl InternalServer {
+    pub async fn start(address: impl Into<IpAddr>) -> io::Result<Self> {
+        let listener = TcpListener::bind((address.into(), 0)).await?;
+        let address = listener.local_addr()?;
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = connections.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let length = INTERNAL_SECRET.len();
+                let answer =
+                    format!("HTTP/1.1 500 Error\r\ncontent-length: {length}\r\n\r\n{INTERNAL_SECRET}");
+                // The client may have closed the connection.
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Ok(Self { address, connections, task })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the number of connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
