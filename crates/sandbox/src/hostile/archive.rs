@@ -50,6 +50,16 @@ pub fn pack(entries: &[Vec<u8>]) -> io::Result<Vec<u8>> {
     pack_repeated(&entries.concat(), 1)
 }
 
+/// Like [`pack`], without compression: for content that cannot be compressed.
+pub fn pack_uncompressed(entries: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::none());
+    for entry in entries {
+        encoder.write_all(entry)?;
+    }
+    encoder.write_all(&[0; 2 * BLOCK])?;
+    encoder.finish()
+}
+
 /// Compresses entries that are repeated, without keeping them in memory.
 pub fn pack_repeated(entries: &[u8], count: usize) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
