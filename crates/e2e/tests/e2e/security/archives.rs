@@ -1,40 +1,23 @@
 //! An archive has the same files for the check and for Helm.
 
-use std::io::Write as _;
-
 use chandler_core::digest::Digest;
 use chandler_e2e::world::{World, condition, config_value};
-use chandler_sandbox::repository::ChartRepository;
-use flate2::{Compression, write::GzEncoder};
+use chandler_sandbox::{
+    hostile::archive::{self, entry, file},
+    repository::ChartRepository,
+};
 use serde_json::json;
 
 const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME}\ndata: {a: b}\n";
-
-/// Returns an entry of a tar archive.
-fn entry(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
-    let mut block = [0_u8; 512];
-    block[..name.len()].copy_from_slice(name.as_bytes());
-    block[100..108].copy_from_slice(b"0000644\0");
-    block[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
-    block[156] = kind;
-    block[257..265].copy_from_slice(b"ustar\x0000");
-    block[148..156].fill(b' ');
-    let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let padding = content.len().next_multiple_of(512) - content.len();
-    [&block[..], content, &vec![0; padding]].concat()
-}
 
 /// Returns a packaged chart with a ConfigMap, and these further entries.
 fn pack(name: &str, further: &[Vec<u8>]) -> Vec<u8> {
     let metadata = format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n");
     let entries = [
-        entry(b'0', &format!("{name}/Chart.yaml"), metadata.as_bytes()),
-        entry(b'0', &format!("{name}/templates/a.yaml"), CONFIG_MAP.replace("NAME", name).as_bytes()),
+        file(&format!("{name}/Chart.yaml"), metadata.as_bytes()),
+        file(&format!("{name}/templates/a.yaml"), CONFIG_MAP.replace("NAME", name).as_bytes()),
     ];
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(&[entries.concat(), further.concat(), vec![0; 1024]].concat()).unwrap();
-    encoder.finish().unwrap()
+    archive::pack(&[&entries[..], further].concat()).unwrap()
 }
 
 /// Starts a repository with this archive of the chart `web`.
@@ -59,7 +42,7 @@ async fn an_archive_that_hides_a_subchart_from_the_check_is_refused() {
     let alpha = world.create_cluster("alpha").await;
     let manager = world.start_manager();
     let subchart = pack("hidden", &[]);
-    let hidden = entry(b'0', "web/charts/hidden.tgz", &subchart);
+    let hidden = file("web/charts/hidden.tgz", &subchart);
     let attack = pack("web", &[entry(b'5', "web/charts/", &hidden)]);
     let hostile = repository(&world, "hostile", &attack).await;
     let plain = repository(&world, "plain", &pack("web", &[hidden])).await;
