@@ -128,11 +128,10 @@ pub struct NewCluster<'a> {
 }
 
 impl NewCluster<'_> {
-    /// Creates the Cluster and the Secret with its kubeconfig, both with further labels.
+    /// Creates the Cluster, with further labels, and the Secret with its kubeconfig.
     pub async fn register(&self, client: &Client, namespace: &str, labels: Value) -> Result<()> {
         let Self { name, group, kubeconfig } = *self;
-        let mut secret = objects::secret(namespace, &format!("{name}-kubeconfig"), "value", kubeconfig);
-        secret["metadata"]["labels"] = labels.clone();
+        let secret = objects::secret(namespace, &format!("{name}-kubeconfig"), "value", kubeconfig);
         apply(client, &secret).await?;
         let mut cluster = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
