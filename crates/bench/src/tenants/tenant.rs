@@ -76,9 +76,11 @@ impl<'a> Tenant<'a> {
         self.environment.client()
     }
 
-    pub async fn apply(&self, object: &Value) -> Result<()> {
-        apply(self.client(), object).await?;
-        Ok(())
+    /// Returns the source of a chart that can be installed: that of the first round.
+    pub fn source(&self) -> Value {
+        let version = self.rounds.first().map(|(round, _)| &round.version);
+        let catalog = self.rounds.first().map(|(round, _)| round.catalog());
+        json!({"catalog": {"name": catalog}, "chart": chart::NAME, "version": version})
     }
 
     /// Installs so many new add-ons at the same time. Returns how long each of them took until it was Ready. Returns an error if the
