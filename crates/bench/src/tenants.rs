@@ -69,9 +69,8 @@ pub async fn tenants(options: TenantsOptions) -> Result<()> {
     let crds = chandler_crds()?;
     let environment =
         Environment::start_unregistered(&assets, &dir, TENANTS, &crds, progress.as_ref()).await?;
-    let figures = async {
-        Run::start(&environment, &controller, hooks, size, progress.as_ref()).await?.run().await
-    };
+    let figures =
+        async { Run::start(&environment, &controller, hooks, size, progress.as_ref()).await?.run().await };
     let figures = figures.await;
     environment.kill().await;
     let figures = figures?;

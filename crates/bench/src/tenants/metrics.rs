@@ -18,7 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn deaths(manager: &Child) -> Result<f64> {
     let log = tokio::fs::read_to_string(manager.log()).await.context("reading the log of the manager")?;
     let address = address(&log).context("the log of the manager does not name the address of its metrics")?;
-    let metrics = tokio::time::timeout(TIMEOUT, get(&address)).await.context("the metrics are not served")??;
+    let metrics =
+        tokio::time::timeout(TIMEOUT, get(&address)).await.context("the metrics are not served")??;
     value(&metrics, CRASHES).with_context(|| format!("there is no metric {CRASHES}"))
 }
 
@@ -48,9 +49,8 @@ mod tests {
 
     #[test]
     fn the_address_is_that_of_the_last_start() {
-        let line = |port: u16| {
-            format!("{{\"message\":\"serving /metrics\",\"address\":\"127.0.0.1:{port}\"}}\n")
-        };
+        let line =
+            |port: u16| format!("{{\"message\":\"serving /metrics\",\"address\":\"127.0.0.1:{port}\"}}\n");
         let log = [line(1), "{}\n".to_owned(), line(2)].concat();
         assert_eq!(address(&log).as_deref(), Some("127.0.0.1:2"));
         assert_eq!(address("{}\n"), None);

@@ -104,8 +104,7 @@ fn huge_index() -> Response {
 fn huge_versions(chunk: usize) -> String {
     let description = "x".repeat(HUGE_DESCRIPTION);
     (chunk * HUGE_CHUNK..(chunk + 1) * HUGE_CHUNK).fold(String::new(), |mut text, number| {
-        let _ =
-            writeln!(text, "  - {{version: 1.0.{number}, urls: [web.tgz], description: {description}}}");
+        let _ = writeln!(text, "  - {{version: 1.0.{number}, urls: [web.tgz], description: {description}}}");
         text
     })
 }
