@@ -23,12 +23,16 @@ use crate::{
     chandler_crds,
     controller::Controller,
     environment::{BINARIES, Environment},
+    read_crds,
 };
 
 /// The number of tenants, and of workload clusters.
 const TENANTS: u32 = 2;
 /// The memory limit of the manager and its processes in MiB: the default of the chart in `deploy/chart`.
 const MEMORY_LIMIT_MIB: u32 = 4096;
+
+/// The CRD from which the manager concludes which hooks Cluster API calls.
+const CLUSTER_CLASSES: &str = "crd/bases/cluster.x-k8s.io_clusterclasses.yaml";
 
 /// The size of the benchmark of tenants.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +70,8 @@ pub async fn tenants(options: TenantsOptions) -> Result<()> {
     let hooks = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     let controller = Controller::Chandler { chandler, tool, arguments: arguments(hooks) };
 
-    let crds = chandler_crds()?;
+    let mut crds = chandler_crds()?;
+    crds.extend(read_crds(&assets.capi_config().join(CLUSTER_CLASSES))?);
     let environment =
         Environment::start_unregistered(&assets, &dir, TENANTS, &crds, progress.as_ref()).await?;
     let figures =
