@@ -22,7 +22,7 @@ use crate::tenants::{
 
 const CLUSTER: &str = "packages";
 const PACKAGES: usize = 48;
-/// The size of each. All together are larger than half of the store, which one namespace may use.
+/// The size of each. All together are three times as large as the quarter of the store that one namespace may use.
 const PACKAGE_BYTES: usize = 32 << 20;
 
 pub async fn attack(site: &Site<'_>) -> Result<Attack> {
