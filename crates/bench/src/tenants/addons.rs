@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use chandler_sandbox::apply::apply;
-use kube::Client;
+use chandler_sandbox::{apply::apply, dynamic_api};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, DynamicObject},
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,6 +20,8 @@ use crate::{chart, numbers::seconds, releases::Releases};
 
 /// An add-on that is not Ready by then counts as late.
 pub const DEADLINE: Duration = Duration::from_secs(40);
+/// How long the removal of an add-on is waited for.
+const REMOVAL: Duration = Duration::from_secs(10);
 
 /// The kind of the placement of an add-on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,6 +107,19 @@ pub async fn install(client: &Client, addon: &Addon, releases: &Releases) -> Res
     let key = (addon.name.clone(), MAIN_CLUSTER.to_owned());
     let ready = releases.wait_for(DEADLINE, |snapshot| snapshot.is_ready(&key)).await;
     Ok(Sample { kind: addon.kind, seconds: seconds(started.elapsed()), is_late: ready.is_err() })
+}
+
+/// Deletes the placement of an add-on, and what it refers to once the release is removed. If that takes too long, it goes on meanwhile.
+pub async fn remove(client: &Client, addon: &Addon, releases: &Releases) -> Result<()> {
+    for object in addon.objects.iter().rev() {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let resource = dynamic_api::resource(text("/apiVersion"), text("/kind"));
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), text("/metadata/namespace"), &resource);
+        api.delete(text("/metadata/name"), &DeleteParams::default()).await?;
+        let _ = releases.wait_for(REMOVAL, |snapshot| !snapshot.contains(&addon.name)).await;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl AttackFigures {
 
     fn rows(&self) -> Vec<Row> {
         let Self { attacker, victim, undisturbed, disturbed, outcome, .. } = self;
-        let refused: usize = outcome.refused.values().sum();
+        let not_ready: usize = outcome.not_ready.values().sum();
         let quiet = |what: &str| format!("{victim}: {what}");
         let attacked = |what: &str| format!("{victim} while {attacker} attacks: {what}");
         let attacks = |what: &str| format!("{attacker} attacks: {what}");
@@ -107,7 +107,7 @@ impl AttackFigures {
             row(attacked("slowest, relative"), self.slowest_ratio, GOAL_RATIO, "x"),
             row(attacked("late"), count(disturbed.late), 0.0, ""),
             without_goal(attacks("placements"), count(outcome.placements), ""),
-            without_goal(attacks("refused so far"), count(refused), ""),
+            without_goal(attacks("placements that are not Ready"), count(not_ready), ""),
             row(attacks("internal connections"), count(outcome.internal_connections), 0.0, ""),
             without_goal(attacks("dead package tools"), self.tool_deaths, ""),
         ]

@@ -21,9 +21,9 @@ pub struct Outcome {
     /// The number of hostile placements.
     pub placements: usize,
     /// How many of them are not Ready, by the reason of their condition `Ready`.
-    pub refused: BTreeMap<String, usize>,
+    pub not_ready: BTreeMap<String, usize>,
     /// The names of those that are Ready, or have no condition yet.
-    pub not_refused: Vec<String>,
+    pub others: Vec<String>,
     /// Connections to servers to which the manager must not connect.
     pub internal_connections: usize,
 }
@@ -34,9 +34,9 @@ impl Outcome {
         self.placements += 1;
         match ready {
             Some((status, reason)) if status != "True" => {
-                *self.refused.entry(reason.to_owned()).or_default() += 1;
+                *self.not_ready.entry(reason.to_owned()).or_default() += 1;
             }
-            _ => self.not_refused.push(name),
+            _ => self.others.push(name),
         }
     }
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_placements_with_another_status_are_refused() {
+    fn a_placement_is_not_ready_if_its_condition_has_another_status() {
         let object = |status: &str| {
             let conditions = json!([{"type": "Ready", "status": status, "reason": "Because"}]);
             let text = json!({"metadata": {"name": status}, "status": {"conditions": conditions}});
@@ -89,7 +89,7 @@ mod tests {
         }
         outcome.add("new".to_owned(), None);
         assert_eq!(outcome.placements, 5);
-        assert_eq!(outcome.refused, BTreeMap::from([("Because".to_owned(), 3)]));
-        assert_eq!(outcome.not_refused, ["True", "new"]);
+        assert_eq!(outcome.not_ready, BTreeMap::from([("Because".to_owned(), 3)]));
+        assert_eq!(outcome.others, ["True", "new"]);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use chandler_sandbox::{
     apply::apply, plane::Plane, process::Child, provider::cluster_resource, repository::ChartRepository,
 };
-use futures::future::join_all;
+use futures::future::try_join_all;
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
@@ -14,7 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    addons::{self, AddonKind, Round, Sample},
+    addons::{self, Addon, AddonKind, Round, Sample},
     objects::{self, CLUSTER_LABEL, GROUP_LABEL},
 };
 use crate::{
@@ -83,21 +83,25 @@ impl<'a> Tenant<'a> {
         json!({"catalog": {"name": catalog}, "chart": chart::NAME, "version": version})
     }
 
-    /// Installs so many new add-ons at the same time. Returns how long each of them took until it was Ready. Returns an error if the
-    /// manager exits.
+    /// Installs so many new add-ons at the same time, and removes them again, so that each round begins with as many. Returns how
+    /// long each of them took until it was Ready. Returns an error if the manager exits.
     pub async fn install(&self, round: usize, count: u32, manager: &Child) -> Result<Vec<Sample>> {
         let Some((round, _)) = self.rounds.get(round) else { return Ok(Vec::new()) };
         let addons = round.addons(self.namespace, count);
-        let installed = join_all(addons.iter().map(|addon| {
-            let releases = match addon.kind {
-                AddonKind::HelmChartProxy => &self.chart_proxies,
-                AddonKind::ExtensionInstance => &self.instances,
-            };
-            addons::install(self.client(), addon, releases)
-        }));
-        tokio::select! {
-            samples = installed => samples.into_iter().collect(),
-            error = exit_error(manager) => Err(error),
+        let install = |addon| addons::install(self.client(), addon, self.releases(addon));
+        let samples = tokio::select! {
+            samples = try_join_all(addons.iter().map(install)) => samples?,
+            error = exit_error(manager) => return Err(error),
+        };
+        let remove = |addon| addons::remove(self.client(), addon, self.releases(addon));
+        try_join_all(addons.iter().map(remove)).await?;
+        Ok(samples)
+    }
+
+    fn releases(&self, addon: &Addon) -> &Releases {
+        match addon.kind {
+            AddonKind::HelmChartProxy => &self.chart_proxies,
+            AddonKind::ExtensionInstance => &self.instances,
         }
     }
 }
