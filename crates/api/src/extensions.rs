@@ -76,8 +76,12 @@ pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// Annotation of a HelmChartProxy with its AddonPolicy: `NAME`, or `platform/NAME` for one in the platform namespace.
 pub const POLICY_ANNOTATION: &str = "chandler.dev/policy";
 /// Annotation of a HelmChartProxy with the name of the ServiceAccount, in the namespace of the release on the workload cluster, as
-/// which objects of its releases are read, written and deleted.
+/// which objects of its releases are read, written and deleted. Chandler writes it to the release objects of both kinds.
 pub const WORKLOAD_ACCOUNT_ANNOTATION: &str = "chandler.dev/workload-service-account";
+/// Annotation of an AddonRelease with the name of the Extension of the platform that its instance installs as it is published.
+pub const PLATFORM_EXTENSION_ANNOTATION: &str = "chandler.dev/platform-extension";
+/// Annotation of an AddonRelease with the name of the ExtensionCatalog of the platform, if that is a folder of a Source.
+pub const PLATFORM_CATALOG_ANNOTATION: &str = "chandler.dev/platform-catalog";
 /// Annotation of a HelmChartProxy with versions of its chart by Kubernetes minor version, as a JSON object such as
 /// `{"1.34": "1.2.x", "1.35": "1.3.x"}`.
 pub const KUBERNETES_VERSIONS_ANNOTATION: &str = "chandler.dev/kubernetes-versions";

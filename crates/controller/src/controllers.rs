@@ -136,12 +136,10 @@ impl Controllers {
     ) -> Result<(), StartupError> {
         let Self { kinds, policies, extensions, catalogs, sources, syncs, tunnels, clusters, platform } =
             self;
-        // Nothing is reconciled before they are known: Sources and catalogs are from the start.
-        if shared.has_tenancies {
-            let mut listed = shared.tenancies.watch(shared.client.clone(), shared.router.clone());
-            if !listed.is_complete().await {
-                return Err(StartupError::WatchEnded);
-            }
+        // Sources and catalogs are reconciled from the start, but not before it is known what is allowed.
+        let mut tenancies = shared.tenancies.watch(shared.client.clone(), shared.router.clone());
+        if !tenancies.is_complete().await {
+            return Err(StartupError::WatchEnded);
         }
         let tunnel_cache = tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default();
         let mut tunnels = tunnels.map(|tunnels| tunnels.watch(&shared));

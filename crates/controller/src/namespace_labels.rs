@@ -6,7 +6,7 @@ use chandler_core::failure::{Category, Failure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 
-use crate::single_flight::SingleFlight;
+use crate::{error::management_category, single_flight::SingleFlight};
 
 /// Limit of a request. Reconciles of all objects that select by these labels wait for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ impl NamespaceLabels {
                 format!("the API server did not answer within {} s; this is retried", TIMEOUT.as_secs());
             failed(Category::Timeout, &why)
         })?;
-        let found = found.map_err(|error| failed(Category::Forbidden, &error.to_string()))?;
+        let found = found.map_err(|error| failed(management_category(&error), &error.to_string()))?;
         Ok(Arc::new(found.labels().clone()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use chandler_api::{capi::WATCH_FILTER_LABEL, extensions::WORKLOAD_ACCOUNT_ANNOTATION};
+use chandler_api::capi::WATCH_FILTER_LABEL;
 use chandler_core::{
     placement::PlacementKind,
     policy::{PolicyState, is_suspended, last_on_cluster_delete},
@@ -339,8 +339,7 @@ fn placement_state<P: PlacementKind>(
     Box::new(move |release| {
         let Some(placement) = placement_of(&placements, release) else {
             let on_cluster_delete = last_on_cluster_delete(release);
-            let workload_account = release.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned();
-            return PlacementState { on_cluster_delete, workload_account, ..PlacementState::default() };
+            return PlacementState { on_cluster_delete, ..PlacementState::default() };
         };
         let policy = policies.of(&*placement);
         let deleting = placement.meta().deletion_timestamp.is_some();
@@ -358,8 +357,6 @@ fn placement_state<P: PlacementKind>(
             replace_unsafe_crds: replaces_unsafe_crds(&*placement),
             on_cluster_delete: policy.on_cluster_delete(release),
             aborted_from: aborted_revision(&*placement, release),
-            workload_account: placement.workload_account(),
-            platform_extension: placement.platform_extension(),
             policy: match policy {
                 // Users delete a placement together with its policy.
                 PolicyState::Missing(_) if deleting => PolicyState::None,

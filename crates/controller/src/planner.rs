@@ -333,7 +333,6 @@ fn shared(
         fleet: false,
         require_login_hosts: false,
         tenancies: Tenancies::new(client.clone(), None),
-        has_tenancies: false,
     }
 }
 

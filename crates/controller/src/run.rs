@@ -167,8 +167,6 @@ pub struct Shared {
     pub fleet: bool,
     pub require_login_hosts: bool,
     pub tenancies: Tenancies,
-    /// Whether AddonTenancies are watched.
-    pub has_tenancies: bool,
 }
 
 /// Caches of the management cluster besides placements and release objects.
@@ -257,7 +255,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
     check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
-    let has_tenancies = tenancies::are_listed(&client, &scope).await?;
     let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -273,7 +270,6 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         template_service,
         packages,
         tenancies: Tenancies::new(client.clone(), default_workload_account),
-        has_tenancies,
         client,
         scope,
         watch_filter,
@@ -435,8 +431,10 @@ async fn check_served(
         clusters::resource(),
     ];
     let tunnels = tunnels.then(|| ApiResource::erase::<ClusterTunnel>(&()));
-    for resource in placements_and_releases.into_iter().chain(others).chain(tunnels) {
-        let api: Api<DynamicObject> = match &scope.namespace {
+    let namespaced = placements_and_releases.into_iter().chain(others).chain(tunnels);
+    let namespaced = namespaced.map(|resource| (resource, scope.namespace.as_deref()));
+    for (resource, namespace) in namespaced.chain([(tenancies::resource(), None)]) {
+        let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
             None => Api::all_with(client.clone(), &resource),
         };

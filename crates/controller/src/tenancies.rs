@@ -1,29 +1,31 @@
 //! The AddonTenancies, which say what the objects of namespaces may use and install. They have no status, so nothing reconciles them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use chandler_api::extensions::{AddonTenancy, AddonTenancySpec};
+use chandler_api::extensions::AddonTenancy;
 use chandler_core::{
     conditions,
     failure::{Category, Failure},
-    release::Desired,
-    tenancy::{Boundary, DefaultAccount, ReleaseRequest, Rules, SourceUse, Tenancies as Parsed},
+    tenancy::{
+        Boundary, DefaultAccount, Purpose, ReleaseRequest, Rules, SourceUse, Tenancies as Parsed, read_spec,
+    },
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams},
+    Client, Resource, ResourceExt as _,
+    api::{ApiResource, DynamicObject},
     runtime::reflector::{Store, store::Writer},
 };
-use serde::Deserialize as _;
 use tokio::sync::watch as channel;
 
 use crate::{
-    StartupError,
     locks::Mutex,
     namespace_labels::NamespaceLabels,
-    release::PlacementState,
     routing::Router,
     single_flight::SingleFlight,
     watch::{FirstList, Scope, watch},
@@ -38,6 +40,8 @@ pub struct Tenancies {
     state: Arc<Mutex<State>>,
     labels: NamespaceLabels,
     cached: Arc<SingleFlight<String, Arc<BTreeMap<String, String>>>>,
+    /// The last labels of namespaces, for AddonTenancies that select by them.
+    last_labels: Arc<Mutex<HashMap<String, Arc<BTreeMap<String, String>>>>>,
     default_account: Option<Arc<DefaultAccount>>,
     changes: channel::Sender<u64>,
 }
@@ -54,6 +58,7 @@ impl Tenancies {
             state: Arc::new(Mutex::new(State { parsed: Arc::default(), changed_at: Timestamp::now() })),
             labels: NamespaceLabels::new(client),
             cached: Arc::new(SingleFlight::new(LABELS_CACHED)),
+            last_labels: Arc::default(),
             default_account: default_account.map(Arc::new),
             changes: channel::Sender::default(),
         }
@@ -61,7 +66,7 @@ impl Tenancies {
 
     /// Takes the objects that exist now.
     pub fn set(&self, objects: &[Arc<DynamicObject>]) {
-        let specs = objects.iter().map(|object| (object.name_any(), spec_of(object)));
+        let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
         let parsed = Arc::new(Parsed::new(specs));
         *self.state.lock() = State { parsed, changed_at: Timestamp::now() };
         self.changes.send_modify(|count| *count += 1);
@@ -80,7 +85,8 @@ impl Tenancies {
         while changes.changed().await.is_ok() {
             let was_refused = |object: &K| {
                 let ready = conditions::find(conditions(object), "Ready");
-                ready.is_some_and(|ready| ready.reason == Category::NotAllowed.as_str())
+                let refused = [Category::NotAllowed, Category::NotReady].map(Category::as_str);
+                ready.is_some_and(|ready| refused.contains(&&*ready.reason))
             };
             for object in stores.iter().flat_map(|store| store.state_filter(was_refused)) {
                 retry(&object);
@@ -109,12 +115,23 @@ impl Tenancies {
         if parsed.is_empty() {
             return Ok(Rules::default());
         }
-        let labels = if parsed.need_labels(namespace) {
-            self.cached.get(&namespace.to_owned(), self.labels.get(namespace)).await?
-        } else {
-            Arc::default()
-        };
-        parsed.of(namespace, &labels)
+        if !parsed.need_labels(namespace) {
+            return parsed.of(namespace, &BTreeMap::new());
+        }
+        parsed.of(namespace, &*self.labels(namespace).await?)
+    }
+
+    /// Returns the labels of a namespace. If they cannot be read now, the last ones count.
+    async fn labels(&self, namespace: &str) -> Result<Arc<BTreeMap<String, String>>, Failure> {
+        let read = self.cached.get(&namespace.to_owned(), self.labels.get(namespace)).await;
+        let mut last = self.last_labels.lock();
+        match read {
+            Ok(labels) => {
+                last.insert(namespace.to_owned(), labels.clone());
+                Ok(labels)
+            }
+            Err(failure) => last.get(namespace).cloned().ok_or(failure),
+        }
     }
 
     /// Checks whether objects of a namespace may use a source.
@@ -122,50 +139,19 @@ impl Tenancies {
         self.of(namespace).await?.check_source(source)
     }
 
-    /// Returns what a release may do on its cluster, or why it is not allowed.
-    pub async fn boundary(
-        &self,
-        desired: &Desired,
-        placement: &PlacementState,
-        is_removal: bool,
-    ) -> Result<Boundary, Failure> {
-        let rules = self.of(&desired.cluster.namespace).await?;
-        let request = ReleaseRequest {
-            desired,
-            account: placement.workload_account.as_deref(),
-            platform_extension: placement.platform_extension.as_deref(),
-        };
-        if is_removal {
-            return rules.removal_boundary(request, self.default_account.as_deref());
+    /// Returns what a release may do on its cluster, or why it is not allowed, or why that is not known. A removal waits for nothing.
+    pub async fn boundary(&self, request: ReleaseRequest<'_>) -> Result<Boundary, Failure> {
+        match self.of(&request.desired.cluster.namespace).await {
+            Ok(rules) => rules.boundary(request, self.default_account.as_deref()),
+            Err(_) if request.purpose == Purpose::Remove => Ok(Boundary::of_unknown_removal()),
+            Err(failure) => Err(failure),
         }
-        rules.boundary(request, self.default_account.as_deref())
     }
 }
 
 /// Returns the kind.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
-}
-
-/// Returns whether the manager may list AddonTenancies. One that is restricted to a namespace may lack the permission: then there
-/// are none for it.
-pub async fn are_listed(client: &Client, scope: &Scope) -> Result<bool, StartupError> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
-    match api.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 403 && scope.namespace.is_some() => {
-            tracing::warn!("AddonTenancies are ignored: the manager may not list them");
-            Ok(false)
-        }
-        Err(source) => {
-            let kind = format!("{} {}", resource().api_version, resource().kind);
-            Err(StartupError::NotServed { kind, source })
-        }
-    }
-}
-
-fn spec_of(object: &DynamicObject) -> Result<AddonTenancySpec, String> {
-    AddonTenancySpec::deserialize(&object.data["spec"]).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -202,6 +188,9 @@ mod tests {
         tenancies.of("other").await.expect_err("nothing is concluded from labels that cannot be read");
         tenancies.set(&[tenancy("a", json!({"namespaces": 3}))]);
         tenancies.of("other").await.expect_err("nothing is concluded from a tenancy that cannot be read");
+        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"]}, "kinds": 3}))]);
+        tenancies.of("team").await.expect_err("it is about this namespace");
+        assert!(tenancies.of("other").await.unwrap().allow_everything(), "it is about no other namespace");
         tenancies.set(&[]);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
     }

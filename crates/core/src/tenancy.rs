@@ -1,11 +1,12 @@
 //! What AddonTenancies allow: sources, namespaces on workload clusters, kinds of objects, and the account that acts there.
 //!
-//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. One that cannot be read
-//! may be about any namespace, so nothing new is allowed anywhere until it can be read.
+//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. One whose namespaces cannot
+//! be read may be about any namespace, so nothing new is allowed anywhere until it can be read.
 
 mod account;
 mod boundary;
 mod objects;
+mod origin;
 mod platform_extension;
 mod selection;
 mod sources;
@@ -13,10 +14,11 @@ mod url_prefix;
 
 pub use self::{
     account::{DefaultAccount, WorkloadAccount},
-    boundary::{Boundary, ObjectRule, ReleaseRequest},
+    boundary::{Boundary, ObjectRule, Purpose, ReleaseRequest},
     objects::SyncedKind,
+    origin::ReleaseOrigin,
     platform_extension::platform_extension,
-    selection::{Rules, Tenancies},
+    selection::{Rules, Tenancies, UnreadableSpec, read_spec},
     sources::{SourceUse, package_url},
 };
 use crate::failure::{Category, Failure};
@@ -27,6 +29,11 @@ fn refused(tenancy: &str, what: &str, field: &str, why: &str) -> Failure {
         "AddonTenancy {tenancy} does not allow {what}: its {field} {why}; nothing is changed, and what is installed is kept"
     );
     Failure::new(Category::NotAllowed, message)
+}
+
+/// Returns whether a failure means that something is not allowed. Otherwise it is not known whether it is.
+pub fn is_refusal(failure: &Failure) -> bool {
+    matches!(failure.category, Category::NotAllowed | Category::InvalidSpec)
 }
 
 /// Returns whether a name matches one of the patterns, whose last character may be `*`.

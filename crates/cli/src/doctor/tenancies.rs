@@ -1,13 +1,12 @@
 //! Checks whether AddonTenancies can be read: while one cannot, nothing new is started.
 
 use anyhow::{Context as _, Result};
-use chandler_api::extensions::{AddonTenancy, AddonTenancySpec};
-use chandler_core::tenancy::Tenancies;
+use chandler_api::extensions::AddonTenancy;
+use chandler_core::tenancy::{Tenancies, read_spec};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, DynamicObject, ListParams},
 };
-use serde::Deserialize as _;
 
 use super::Finding;
 
@@ -22,18 +21,17 @@ pub async fn check(client: &Client) -> Result<Vec<Finding>> {
 }
 
 fn evaluate(objects: &[DynamicObject]) -> Vec<Finding> {
-    let spec = |object: &DynamicObject| {
-        AddonTenancySpec::deserialize(&object.data["spec"]).map_err(|error| error.to_string())
-    };
-    let tenancies = Tenancies::new(objects.iter().map(|object| (object.name_any(), spec(object))));
+    let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
+    let tenancies = Tenancies::new(specs);
     if tenancies.is_empty() {
         return Vec::new();
     }
-    let problem = |unreadable: &String| {
-        let next_step = "correct or delete it: until then nothing new is started in any namespace";
+    let problem = |unreadable: &str| {
+        let next_step =
+            "correct or delete it: until then nothing new is started in the namespaces that it may be about";
         Finding::problem(CHECK, format!("{unreadable} cannot be read"), next_step)
     };
-    let mut findings: Vec<_> = tenancies.unreadable().iter().map(problem).collect();
+    let mut findings: Vec<_> = tenancies.unreadable().map(problem).collect();
     if findings.is_empty() {
         findings.push(Finding::ok(CHECK, format!("{} AddonTenancies restrict namespaces", objects.len())));
     }

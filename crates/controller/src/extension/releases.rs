@@ -150,8 +150,11 @@ impl InstanceReleases {
                 None => self.catalogs.folder(&key.namespace, source).await,
             };
             known.insert(source.clone(), found.clone());
+            let catalog = source.catalog.as_ref().filter(|catalog| catalog.scope == Scope::Platform);
+            let platform_catalog = catalog.map(|catalog| catalog.name.clone());
             match found {
                 Ok(Some(folder)) => {
+                    draft.content.platform_catalog = platform_catalog;
                     draft.content.source = folder.offered.source.clone();
                     draft.layers.source = folder.offered.source.clone();
                     draft.offered = Some(folder);

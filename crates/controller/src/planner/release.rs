@@ -20,6 +20,7 @@ use chandler_core::{
         Wait, wait_text,
     },
     target::Target,
+    tenancy::Purpose,
 };
 use chandler_tool::{PackageTool, ReleaseDetails, RenderOrder, RenderedRelease};
 use tokio::task::spawn_blocking;
@@ -97,7 +98,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let state = (self.context.placement_state)(&applied);
         let desired = self.desired(&state, &object, unwritten).await?;
         let mut situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
-        situation.refused = self.context.boundary(&desired, &state, false).await.err();
+        situation.refused = self.context.boundary(&object, &desired, Purpose::Apply).await.err();
         let (mut plan, name) = (plan_of(&desired), desired.release.to_string());
         if situation.facts.state != ClusterState::Available {
             let observed = situation.observed(InventoryState::Loading, InputState::Unresolved, None);

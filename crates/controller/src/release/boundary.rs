@@ -1,25 +1,29 @@
 //! What releases may do on their clusters.
 
+use chandler_api::extensions::Scope;
 use chandler_core::{
     failure::{Category, Failure},
     release::{Desired, ReleaseKind},
-    tenancy::Boundary,
+    tenancy::{Boundary, Purpose, ReleaseOrigin, ReleaseRequest},
 };
 use chandler_tool::PackageTool;
 
-use super::{PlacementState, ReleaseContext};
+use super::ReleaseContext;
 
 impl<R: ReleaseKind> ReleaseContext<R> {
-    /// Returns what a release may do on its cluster, or why AddonTenancies do not allow it.
+    /// Returns what a release may do on its cluster, or why AddonTenancies do not allow it, or why that is not known.
     pub async fn boundary(
         &self,
+        release: &R,
         desired: &Desired,
-        placement: &PlacementState,
-        is_removal: bool,
+        purpose: Purpose,
     ) -> Result<Boundary, Failure> {
-        let boundary = self.tenancies.boundary(desired, placement, is_removal).await?;
+        let origin = ReleaseOrigin::of(release);
+        let request = ReleaseRequest { desired, origin: &origin, purpose };
+        let boundary = self.tenancies.boundary(request).await?;
         if let Some(folder) = &desired.access.folder
-            && !is_removal
+            && folder.source.scope == Scope::Namespace
+            && purpose == Purpose::Apply
             && !boundary.rules.is_empty()
         {
             let sources = self.source_packages.sources();

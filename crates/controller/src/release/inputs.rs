@@ -11,6 +11,7 @@ use chandler_core::{
     failure::{Category, Failure},
     package_format::PackageFormat,
     release::{Desired, ReleaseKind, SourceFolder, VALUES_KEY, Values, check_same_tool},
+    tenancy::ReleaseOrigin,
     url_login::without_logins,
 };
 use chandler_source::{Access, ResolvedPackage, Signers, StoredPackage};
@@ -90,7 +91,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(version);
         }
         let desired = self.catalogs.located(desired).await?;
-        self.tenancies.of(&desired.cluster.namespace).await?.check_release(&desired)?;
+        let rules = self.tenancies.of(&desired.cluster.namespace).await?;
+        rules.check_release(&desired, &ReleaseOrigin::default())?;
         let access = self.access(&desired).await?;
         Ok(self.resolve(&desired, &access).await?.version)
     }
@@ -141,6 +143,8 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         if let Some(folder) = &desired.access.folder {
             return self.folder_package(desired, folder, known, reference).await;
         }
+        // No repository is asked while it is not known what is allowed.
+        self.tenancies.of(&desired.cluster.namespace).await?;
         let access = self.access(desired).await?;
         if let Some(known) = known.filter(|known| known.reference == reference) {
             self.check_installed(desired, &known.version).await?;

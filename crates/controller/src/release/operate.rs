@@ -12,7 +12,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
     target::Target,
-    tenancy::Boundary,
+    tenancy::{Boundary, Purpose},
 };
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
@@ -230,13 +230,22 @@ impl<R: ReleaseKind> Work<R> {
         } else {
             tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         }
-        let (key, result) = match self.prepare(&desired, &handle).await {
+        let prepared = match self.boundary(&desired).await {
+            Ok(_) => self.prepare(&desired, &handle).await,
+            Err(failure) => Err(failure),
+        };
+        let (key, result) = match prepared {
             Ok(prepared) => {
                 drop(desired);
                 (self.start.key.clone(), self.act(prepared, &handle).await)
             }
             // It says nothing about the release, so it is no attempt at applying the inputs.
-            Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
+            Err(failure)
+                if matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. }) =>
+            {
+                (failure_key::resolve(self.generation), Err(failure.into()))
+            }
+            Err(failure) => (self.start.key.clone(), Err(failure.into())),
         };
         let outcome = match &result {
             Ok(done) => done.outcome(),
@@ -350,7 +359,8 @@ impl<R: ReleaseKind> Work<R> {
         // The process may have been acquired long after the slot.
         let mut desired = self.still_desired().ok_or_else(not_begun)?;
         self.reduce_timeout(&mut desired);
-        let boundary = self.boundary(&desired).await?;
+        // What is not allowed any more is reported by the reconcile that follows.
+        let boundary = self.boundary(&desired).await.map_err(|_| not_begun())?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         let run = Run { operation_id, process, handle, boundary };
         match &self.start.operation {
@@ -383,12 +393,15 @@ impl<R: ReleaseKind> Work<R> {
         }
     }
 
-    /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it.
+    /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it, or why that is not known.
     async fn boundary(&self, desired: &Desired) -> Result<Boundary, Failure> {
         let object = self.context.releases.by_reference(&self.object).ok_or_else(not_begun)?;
-        let placement = (self.context.placement_state)(&object);
-        let is_removal = matches!(self.start.operation, Operation::Remove | Operation::UninstallFailed);
-        let boundary = self.context.boundary(desired, &placement, is_removal).await?;
+        let purpose = match self.start.operation {
+            Operation::Apply { .. } | Operation::Compare | Operation::Test { .. } => Purpose::Apply,
+            Operation::Rollback { .. } => Purpose::Restore,
+            Operation::Remove | Operation::UninstallFailed => Purpose::Remove,
+        };
+        let boundary = self.context.boundary(&object, desired, purpose).await?;
         check_capabilities(&self.tool, &boundary).await?;
         Ok(boundary)
     }
@@ -455,8 +468,9 @@ impl<R: ReleaseKind> Work<R> {
         run.process.rollback(order, &run.handle.cancel, |step| run.handle.step(step)).await
     }
 
-    async fn remove(&self, run: Run<'_>, desired: Desired) -> Result<(), OperationFailure> {
+    async fn remove(&self, run: Run<'_>, mut desired: Desired) -> Result<(), OperationFailure> {
         let target = self.target(&run.boundary)?;
+        desired.rendering.disable_hooks |= run.boundary.disable_hooks;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id: run.operation_id,

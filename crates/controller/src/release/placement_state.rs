@@ -25,10 +25,6 @@ pub struct PlacementState {
     pub on_cluster_delete: Option<OnClusterDelete>,
     /// The revision that was deployed before a rollout that was aborted has updated the release.
     pub aborted_from: Option<u32>,
-    /// The ServiceAccount of the workload cluster that it names.
-    pub workload_account: Option<String>,
-    /// The Extension of the platform that it installs, if it adds nothing of its own.
-    pub platform_extension: Option<String>,
 }
 
 /// The state for a release object without a placement.
@@ -43,8 +39,6 @@ impl Default for PlacementState {
             policy: PolicyState::None,
             on_cluster_delete: None,
             aborted_from: None,
-            workload_account: None,
-            platform_extension: None,
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Reconciler<R: ReleaseKind> {
     rollback_to: Option<RevisionState>,
     /// What is compared with the package.
     drift: DriftPlan,
-    /// Why an AddonTenancy does not allow the release.
+    /// Why an AddonTenancy does not allow the release, or why that is not known.
     refused: Option<Failure>,
     /// The status that was written last.
     written: ReleaseStatus,
@@ -120,7 +120,7 @@ where
             Err(failure) => return self.refuse(&failure).await,
         };
         if !self.deleting() {
-            self.refused = self.context.boundary(&desired, &self.placement, false).await.err();
+            self.refused = self.context.boundary(&self.object, &desired, Purpose::Apply).await.err();
         }
         self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
@@ -464,11 +464,7 @@ where
                 TOOL_RETRY
             }
             // Nor what would report that the labels of a namespace can be read.
-            Plan::Wait(Wait::NotAllowed { failure })
-                if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
-            {
-                TOOL_RETRY
-            }
+            Plan::Wait(Wait::NotAllowed { failure }) if !is_refusal(failure) => TOOL_RETRY,
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::until(*until)
             }

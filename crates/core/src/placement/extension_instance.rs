@@ -18,7 +18,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::Strategy,
-    tenancy,
+    tenancy::{ReleaseOrigin, platform_extension},
 };
 
 impl PlacementKind for ExtensionInstance {
@@ -91,18 +91,11 @@ impl PlacementKind for ExtensionInstance {
         self.spec.source.as_ref().is_some_and(|source| source.source_ref.is_some())
     }
 
-    fn workload_account(&self) -> Option<String> {
-        self.spec.workload_service_account_name.clone()
-    }
-
-    fn platform_extension(&self) -> Option<String> {
-        tenancy::platform_extension(self).map(str::to_owned)
-    }
-
     fn same_request(existing: &AddonRelease, desired: &AddonRelease) -> bool {
         existing.spec == desired.spec
             && contains(existing.labels(), desired.labels())
             && contains(existing.annotations(), desired.annotations())
+            && ReleaseOrigin::of(existing) == ReleaseOrigin::of(desired)
     }
 
     /// Another package of the same release is an upgrade, because each version of an extension may have its own.
@@ -131,6 +124,8 @@ pub struct ReleaseContent {
     pub values_secret: Option<ValuesSecret>,
     pub depends_on: Vec<String>,
     pub on_cluster_delete: OnClusterDelete,
+    /// The catalog of the platform, if that is a folder of a Source, which `source` names instead.
+    pub platform_catalog: Option<String>,
 }
 
 /// Returns the name of the release object of an instance for a cluster. If the instance names a single cluster, it is
@@ -198,6 +193,12 @@ pub fn addon_release(
     if let Some(filter) = instance.labels().get(WATCH_FILTER_LABEL) {
         object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
     }
+    let origin = ReleaseOrigin {
+        account: instance.spec.workload_service_account_name.clone(),
+        platform_extension: platform_extension(instance).map(str::to_owned),
+        platform_catalog: content.platform_catalog,
+    };
+    origin.annotate(&mut object);
     object
 }
 

@@ -25,6 +25,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::{StoredValues, Strategy, helm_strategy, refer_to_values},
+    tenancy::ReleaseOrigin,
 };
 
 impl PlacementKind for HelmChartProxy {
@@ -73,14 +74,11 @@ impl PlacementKind for HelmChartProxy {
         self.spec.version.is_empty() && self.kubernetes_versions().is_none()
     }
 
-    fn workload_account(&self) -> Option<String> {
-        self.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned()
-    }
-
     fn same_request(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
         existing.spec == desired.spec
             && contains(existing.labels(), desired.labels())
             && contains(existing.annotations(), desired.annotations())
+            && ReleaseOrigin::of(existing) == ReleaseOrigin::of(desired)
     }
 
     fn same_identity(existing: &HelmReleaseProxy, desired: &HelmReleaseProxy) -> bool {
@@ -127,6 +125,8 @@ pub fn release_object(
     if chart.spec.release_name.is_empty() {
         object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
     }
+    let account = chart.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned();
+    ReleaseOrigin { account, ..ReleaseOrigin::default() }.annotate(&mut object);
     object
 }
 

@@ -75,13 +75,6 @@ pub trait PlacementKind:
     fn kubernetes_versions(&self) -> Option<Result<KubernetesVersions, KubernetesVersionsError>> {
         None
     }
-    /// Returns the ServiceAccount of workload clusters that it names.
-    fn workload_account(&self) -> Option<String>;
-    /// Returns the Extension of the platform that it installs, if it adds nothing of its own: see
-    /// [`platform_extension`](crate::tenancy::platform_extension).
-    fn platform_extension(&self) -> Option<String> {
-        None
-    }
     /// Returns whether `existing` already has the spec and metadata of `desired`.
     fn same_request(existing: &Self::Release, desired: &Self::Release) -> bool;
     /// Returns whether both are the same release, so that an upgrade can turn one into the other.

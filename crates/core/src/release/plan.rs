@@ -347,7 +347,7 @@ fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
     } else if observed.placement_changing {
         Some(Wait::PlacementChanging)
     } else {
-        held(observed).or_else(|| observed.not_allowed())
+        held(observed).or_else(|| observed.not_known_to_be_allowed())
     };
     wait.map(Plan::Wait)
 }

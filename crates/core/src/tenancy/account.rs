@@ -37,6 +37,14 @@ impl DefaultAccount {
         }
         Err(format!("{text:?} is neither the name of a ServiceAccount nor NAMESPACE/NAME"))
     }
+
+    /// Returns the account for a release in this namespace.
+    fn of(&self, release_namespace: &str) -> WorkloadAccount {
+        WorkloadAccount {
+            namespace: self.namespace.as_deref().unwrap_or(release_namespace).to_owned(),
+            name: self.name.clone(),
+        }
+    }
 }
 
 impl Rules {
@@ -67,7 +75,26 @@ impl Rules {
                 return Err(refused(&tenancy.name, &what, "spec.workloadServiceAccount", &why));
             }
         }
-        Ok(chosen.or_else(|| default.map(|default| of(default.namespace.as_ref(), &default.name))))
+        Ok(chosen.or_else(|| default.map(|default| default.of(release_namespace))))
+    }
+
+    /// Returns the account of a release that is removed: that of the first AddonTenancy that names one wins over the one that the
+    /// release was installed with.
+    pub(super) fn removal_account(
+        &self,
+        requested: Option<&str>,
+        default: Option<&DefaultAccount>,
+        release_namespace: &str,
+    ) -> Option<WorkloadAccount> {
+        let of_tenancy = self.0.iter().find_map(|tenancy| tenancy.spec.workload_service_account.as_ref());
+        let of_tenancy = of_tenancy.map(|account| WorkloadAccount {
+            namespace: account.namespace.clone().unwrap_or_else(|| release_namespace.to_owned()),
+            name: account.name.clone(),
+        });
+        let requested = requested
+            .filter(|name| is_name(name))
+            .map(|name| WorkloadAccount { namespace: release_namespace.to_owned(), name: name.to_owned() });
+        of_tenancy.or(requested).or_else(|| default.map(|default| default.of(release_namespace)))
     }
 }
 

@@ -13,7 +13,9 @@ pub(super) fn allows(prefixes: &[String], url: &str) -> bool {
 /// or client may read it as another one: it has a query, a fragment, an escaped character or a segment such as `..`.
 fn canonical(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
-    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    // Where HTTP clients end it, too.
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '?' | '#' | '%' | '\\' | '@');
     if scheme.is_empty() || host.is_empty() || !host.chars().chain(path.chars()).all(is_plain) {
@@ -58,6 +60,9 @@ mod tests {
             ("https://charts.example/team-a?to=team-b", false),
             ("https://charts.example.evil/team-a", false),
             ("https://charts.example@evil.example/team-a", false),
+            ("https://evil.example?@charts.example/team-a", false),
+            ("https://evil.example#@charts.example/team-a", false),
+            ("https://evil.example\\@charts.example/team-a", false),
             ("https://evil.example/https://charts.example/team-a", false),
             ("http://charts.example/team-a", false),
             ("oci://registry.example:5000/team-a/web", true),

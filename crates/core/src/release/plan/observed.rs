@@ -10,6 +10,7 @@ use crate::{
     digest::InputDigest,
     failure::{Category, Failure},
     inventory::RevisionState,
+    tenancy::is_refusal,
 };
 
 /// The observed state of a release: everything that [`plan`](super::plan) depends on.
@@ -30,7 +31,8 @@ pub struct Observed<'a> {
     pub suspended: bool,
     /// The name of the placement's policy if it does not exist: no operation is started.
     pub policy_missing: Option<&'a str>,
-    /// Why an AddonTenancy does not allow the release.
+    /// Why an AddonTenancy does not allow the release, or why that is not known: then nothing is concluded about a release that is
+    /// up to date.
     pub refused: Option<&'a Failure>,
     /// What the policy does after a failure. `None` means that it is retried until it succeeds.
     pub remediation: Option<Remediation>,
@@ -87,8 +89,13 @@ impl Observed<'_> {
         self.retry_at.filter(|retry_at| *retry_at <= self.now)
     }
 
-    /// Returns why no operation is started that an AddonTenancy does not allow.
+    /// Returns why the release is not allowed. `None` if it is, or if that is not known.
     pub(super) fn not_allowed(&self) -> Option<Wait> {
+        self.refused.filter(|failure| is_refusal(failure)).and_then(|_| self.not_known_to_be_allowed())
+    }
+
+    /// Returns why the release is not allowed, or why that is not known.
+    pub(super) fn not_known_to_be_allowed(&self) -> Option<Wait> {
         self.refused.map(|failure| Wait::NotAllowed { failure: failure.clone() })
     }
 }

@@ -434,3 +434,25 @@ fn a_release_that_a_tenancy_does_not_allow_is_kept_and_not_changed() {
     }
     assert_eq!(hold_install(&base(None)), Some(Wait::NotAllowed { failure: why.clone() }));
 }
+
+#[test]
+fn nothing_is_concluded_about_a_release_whose_rules_are_not_known() {
+    let (inputs, why) = (digest('a'), Failure::new(Category::Timeout, "the labels cannot be read"));
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let outdated = revision(ReleaseStatus::Deployed, Some('b'));
+    let base = |inventory| Observed { refused: Some(&why), ..stable(&inputs, inventory) };
+    let waits = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let rows = [
+        ("up to date", base(Some(&current)), Plan::NoOp),
+        ("install", base(None), waits.clone()),
+        ("upgrade", base(Some(&outdated)), waits.clone()),
+        (
+            "deleted",
+            Observed { deleting: true, ..base(Some(&current)) },
+            Plan::Operate(OperationKind::REMOVE),
+        ),
+    ];
+    for (what, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{what}");
+    }
+}
