@@ -9,8 +9,8 @@ use crate::{
     release::{Desired, ReleaseKind as _},
 };
 
-fn spec(fields: &Value) -> Result<AddonTenancySpec, String> {
-    serde_json::from_value(fields.clone()).map_err(|error| error.to_string())
+fn spec(fields: &Value) -> Result<AddonTenancySpec, UnreadableSpec> {
+    read_spec(fields)
 }
 
 /// The rules of namespace `team`, which these AddonTenancies name.
@@ -37,8 +37,13 @@ fn desired(source: &Value, namespace: &str) -> Desired {
     release.desired().unwrap()
 }
 
+fn origin(account: Option<&str>) -> ReleaseOrigin {
+    ReleaseOrigin { account: account.map(str::to_owned), ..ReleaseOrigin::default() }
+}
+
 fn boundary(rules: &Rules, desired: &Desired, account: Option<&str>) -> Result<Boundary, Failure> {
-    rules.boundary(ReleaseRequest { desired, account, platform_extension: None }, None)
+    let request = ReleaseRequest { desired, origin: &origin(account), purpose: Purpose::Apply };
+    rules.boundary(request, None)
 }
 
 /// Checks that something is allowed, or refused with these texts.
@@ -89,11 +94,20 @@ fn tenancies_select_namespaces_by_name_or_label() {
 #[test]
 fn nothing_is_allowed_while_a_tenancy_cannot_be_read() {
     let odd = json!({"namespaces": {"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}});
-    for unreadable in [spec(&odd), Err("missing field `namespaces`".to_owned())] {
-        let all = Tenancies::new([("odd".to_owned(), unreadable)]);
+    let newer = json!({"namespaces": {"names": ["team"], "owners": ["team"]}, "kinds": 3});
+    for unreadable in [odd, json!({}), newer] {
+        let all = Tenancies::new([("odd".to_owned(), spec(&unreadable))]);
         assert!(!all.is_empty());
-        expect(all.of("any", &BTreeMap::new()), &["AddonTenancy odd", "in any namespace"]);
+        assert_eq!(all.unreadable().count(), 1);
+        let failure = all.of("any", &BTreeMap::new()).unwrap_err();
+        assert!(!is_refusal(&failure) && failure.message.contains("AddonTenancy odd"), "{failure}");
     }
+    let named = json!({"namespaces": {"names": ["team"]}, "kinds": 3});
+    let all = Tenancies::new([("named".to_owned(), spec(&named))]);
+    all.of("team", &BTreeMap::new()).expect_err("it is about this namespace");
+    assert!(all.of("any", &BTreeMap::new()).unwrap().allow_everything(), "it is about no other one");
+    let removal = Boundary::of_unknown_removal();
+    assert!(removal.disable_hooks && removal.needed_capabilities().is_empty());
 }
 
 #[test]
@@ -146,8 +160,8 @@ fn releases_are_in_allowed_namespaces() {
     for (specs, namespace, refused) in rows {
         let (rules, desired) = (rules(specs), desired(&source, namespace));
         expect(boundary(&rules, &desired, None), refused);
-        let request = ReleaseRequest { desired: &desired, account: None, platform_extension: None };
-        expect(rules.removal_boundary(request, None), &[]);
+        let request = ReleaseRequest { desired: &desired, origin: &origin(None), purpose: Purpose::Remove };
+        expect(rules.boundary(request, None), &[]);
     }
 }
 
@@ -169,7 +183,8 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
         (&[own.clone(), own.clone()], None, None, Some("web/deployer")),
     ];
     for (specs, requested, default, expected) in rows {
-        let request = ReleaseRequest { desired: &desired, account: requested, platform_extension: None };
+        let origin = origin(requested);
+        let request = ReleaseRequest { desired: &desired, origin: &origin, purpose: Purpose::Apply };
         let account = rules(specs).boundary(request, default).unwrap().account;
         let found = account.map(|account| format!("{}/{}", account.namespace, account.name));
         assert_eq!(found.as_deref(), expected, "{specs:?} {requested:?}");
@@ -177,7 +192,20 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
     let refused = ["spec.workloadServiceAccount"];
     expect(boundary(&rules(&[own.clone()]), &desired, Some("admin")), &refused);
     expect(boundary(&rules(&[shared.clone()]), &desired, Some("deployer")), &refused);
-    expect(boundary(&rules(&[own, shared]), &desired, None), &["AddonTenancy t1", "is addons/deployer"]);
+    let both = rules(&[own, shared]);
+    expect(boundary(&both, &desired, None), &["AddonTenancy t1", "is addons/deployer"]);
+    // A removal is never refused.
+    for (rules, requested, expected) in [
+        (both, Some("mine"), Some("web/deployer")),
+        (Rules::default(), Some("mine"), Some("web/mine")),
+        (Rules::default(), Some("kube-system:root"), Some("addons/default")),
+    ] {
+        let origin = origin(requested);
+        let request = ReleaseRequest { desired: &desired, origin: &origin, purpose: Purpose::Remove };
+        let account = rules.boundary(request, Some(&default)).unwrap().account;
+        let found = account.map(|account| format!("{}/{}", account.namespace, account.name));
+        assert_eq!(found.as_deref(), expected, "{requested:?}");
+    }
     let invalid = boundary(&Rules::default(), &desired, Some("kube-system:root")).unwrap_err();
     assert_eq!(invalid.category, Category::InvalidSpec);
     let account = WorkloadAccount { namespace: "web".to_owned(), name: "deployer".to_owned() };
@@ -233,15 +261,56 @@ fn extensions_of_the_platform_are_allowed_as_they_are_published() {
     let desired = desired(&json!({"repository": "https://platform.example", "chart": "cni"}), "kube-system");
     let strict =
         |allowed: &Value| json!({"sources": {}, "targetNamespaces": [], "platformExtensions": allowed});
+    let of_platform =
+        ReleaseOrigin { platform_extension: Some("cni".to_owned()), ..ReleaseOrigin::default() };
+    let request = |purpose| ReleaseRequest { desired: &desired, origin: &of_platform, purpose };
     for (allowed, refused) in
         [(json!(null), false), (json!(["c*"]), false), (json!(["dns"]), true), (json!([]), true)]
     {
-        let request = ReleaseRequest { desired: &desired, account: None, platform_extension: Some("cni") };
-        let found = rules(&[strict(&allowed)]).boundary(request, None);
-        match found {
+        match rules(&[strict(&allowed)]).boundary(request(Purpose::Apply), None) {
             Ok(boundary) => assert!(!refused && boundary == Boundary::default(), "{allowed}"),
             Err(failure) => assert!(refused, "{allowed}: {failure}"),
         }
+    }
+    // Other revisions may be those of the tenant: what they contain is checked, and their hooks are not run unchecked.
+    let strict = rules(&[strict(&json!(null))]);
+    let restored = strict.boundary(request(Purpose::Restore), None).unwrap();
+    assert_eq!((restored.rules.len(), restored.disable_hooks), (1, false));
+    let removed = strict.boundary(request(Purpose::Remove), None).unwrap();
+    assert_eq!((removed.rules.len(), removed.disable_hooks), (0, true));
+    let free = Rules::default().boundary(request(Purpose::Remove), None).unwrap();
+    assert_eq!(free, Boundary::default());
+}
+
+#[test]
+fn a_release_object_says_what_it_was_made_of() {
+    let mut release: AddonRelease = serde_json::from_value(json!({
+        "metadata": {"name": "web-blue"},
+        "spec": {"cluster": "blue", "release": {"name": "web", "namespace": "web"}, "source": {"chart": "web"}},
+    }))
+    .unwrap();
+    assert_eq!(ReleaseOrigin::of(&release), ReleaseOrigin::default());
+    let origin = ReleaseOrigin {
+        account: Some("deployer".to_owned()),
+        platform_extension: Some("cni".to_owned()),
+        platform_catalog: Some("charts".to_owned()),
+    };
+    origin.clone().annotate(&mut release);
+    assert_eq!(ReleaseOrigin::of(&release), origin);
+}
+
+#[test]
+fn a_catalog_that_is_a_folder_of_a_source_is_a_catalog() {
+    let folder = json!({"sourceRef": {"name": "apps", "scope": "Platform"}, "path": "web"});
+    let desired = desired(&folder, "web");
+    let rules = rules(&[json!({"sources": {"platformCatalogs": ["charts"]}})]);
+    let rows: [(Option<&str>, &[&str]); 3] =
+        [(Some("charts"), &[]), (Some("other"), &["platformCatalogs"]), (None, &["platformSources"])];
+    for (catalog, refused) in rows {
+        let origin =
+            ReleaseOrigin { platform_catalog: catalog.map(str::to_owned), ..ReleaseOrigin::default() };
+        let request = ReleaseRequest { desired: &desired, origin: &origin, purpose: Purpose::Apply };
+        expect(rules.boundary(request, None), refused);
     }
 }
 
