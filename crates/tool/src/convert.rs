@@ -352,8 +352,11 @@ mod tests {
         let free = target(&to);
         assert!(free.impersonate.is_none() && free.object_rules.is_empty());
         let account = WorkloadAccount { namespace: "team".to_owned(), name: "deployer".to_owned() };
-        to.boundary =
-            Boundary { account: Some(account), rules: vec![rule(None), rule(Some(vec!["team".to_owned()]))] };
+        to.boundary = Boundary {
+            account: Some(account),
+            rules: vec![rule(None), rule(Some(vec!["team".to_owned()]))],
+            ..Boundary::default()
+        };
         let bound = target(&to);
         assert_eq!(bound.impersonate.unwrap().user, "system:serviceaccount:team:deployer");
         let [any, listed] = &bound.object_rules[..] else { panic!("{:?}", bound.object_rules) };

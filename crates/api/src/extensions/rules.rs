@@ -183,6 +183,14 @@ pub(super) fn namespace_patterns() -> Rule {
         .message("must be names of namespaces; only the last character may be *")
 }
 
+pub(super) fn values_of_operators() -> Rule {
+    Rule::new(
+        "!has(self.matchExpressions) || self.matchExpressions.all(one, \
+         (one.operator in ['In', 'NotIn']) == (has(one.values) && one.values.size() > 0))",
+    )
+    .message("values must be set with the operators In and NotIn, and with no other one")
+}
+
 pub(super) fn names_or_selector() -> Rule {
     Rule::new("has(self.names) && self.names.size() > 0 || has(self.selector)")
         .message("names or selector must be set")

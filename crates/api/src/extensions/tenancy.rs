@@ -1,7 +1,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_derive::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::rules;
 use crate::addons::is_default;
@@ -64,8 +65,29 @@ pub struct TenantNamespaces {
     pub names: Vec<String>,
     /// Selects namespaces by label. An empty selector selects all namespaces, that of the platform included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    #[schemars(schema_with = "valid_selector")]
+    #[x_kube(validation = rules::values_of_operators())]
     pub selector: Option<LabelSelector>,
+}
+
+/// The operators of a label selector.
+const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+/// Returns the schema of a label selector that the API server accepts only if it is valid: one that is not would stop the work of all
+/// namespaces.
+fn valid_selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = LabelSelector::json_schema(generator);
+    schema.remove("description");
+    schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
+    if let Some(Value::Object(expressions)) = schema.pointer_mut("/properties/matchExpressions") {
+        expressions.insert("maxItems".to_owned(), 32.into());
+    }
+    if let Some(Value::Object(operator)) =
+        schema.pointer_mut("/properties/matchExpressions/items/properties/operator")
+    {
+        operator.insert("enum".to_owned(), OPERATORS.to_vec().into());
+    }
+    schema
 }
 
 /// What packages and files may come from. What is not listed is not allowed.

@@ -169,7 +169,7 @@ func (r *Release) prepare(chart *chart.Chart) error {
 // deleted since.
 func (r *Release) install(spec ApplySpec, method applyMethod, labels map[string]string, replace bool) error {
 	create := spec.Options.GetCreateNamespace()
-	seen, err := r.hasNamespace()
+	seen, err := r.hasNamespace(create)
 	if err != nil {
 		return err
 	}

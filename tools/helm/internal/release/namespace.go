@@ -8,10 +8,10 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// hasNamespace reports whether the namespace of the release is known to exist. An account that is impersonated need not be allowed
-// to create namespaces, and Helm would create one without reading it, so it is read then.
-func (r *Release) hasNamespace() (bool, error) {
-	if r.session.NamespaceCached(r.namespace) || !r.session.Impersonates() {
+// hasNamespace reports whether the namespace of the release, which may have to be created, is known to exist. An account that is
+// impersonated need not be allowed to create namespaces, and Helm would create one without reading it, so it is read then.
+func (r *Release) hasNamespace(create bool) (bool, error) {
+	if r.session.NamespaceCached(r.namespace) || !create || !r.session.Impersonates() {
 		return r.session.NamespaceCached(r.namespace), nil
 	}
 	core, err := typedcorev1.NewForConfig(r.session.OwnConfig())

@@ -1,6 +1,6 @@
 //! Validation of AddonTenancy.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     objects::{INSTANCE, TENANCY, object},
@@ -13,6 +13,10 @@ async fn the_fields_of_a_tenancy_are_validated() {
     let prefixes = |prefix: &str| json!({"sources": {"urlPrefixes": [prefix]}});
     let targets = |name: &str| json!({"targetNamespaces": [name]});
     let account = |name: &str| json!({"workloadServiceAccount": {"name": name}});
+    let selector = |mut expression: Value| {
+        expression["key"] = json!("tier");
+        json!({"namespaces": {"selector": {"matchExpressions": [expression]}}})
+    };
     let url = Some("must be beginnings of URLs");
     let rows = [
         (json!({}), None),
@@ -20,6 +24,11 @@ async fn the_fields_of_a_tenancy_are_validated() {
         (json!({"namespaces": {"names": []}}), Some("names or selector must be set")),
         (json!({"namespaces": {"selector": {}}}), None),
         (json!({"namespaces": {"names": ["a", "a"]}}), Some("Duplicate value")),
+        (selector(json!({"operator": "In", "values": ["a"]})), None),
+        (selector(json!({"operator": "Exists"})), None),
+        (selector(json!({"operator": "in", "values": ["a"]})), Some("Unsupported value")),
+        (selector(json!({"operator": "In"})), Some("values must be set")),
+        (selector(json!({"operator": "Exists", "values": ["a"]})), Some("values must be set")),
         (prefixes("https://charts.example"), None),
         (prefixes("oci://registry.example:5000/team/"), None),
         (prefixes("ssh://git.example/team"), None),

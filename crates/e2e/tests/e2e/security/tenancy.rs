@@ -1,8 +1,10 @@
 //! AddonTenancies: what namespaces may use and install, and as which account Helm acts on workload clusters.
 
+use std::time::Duration;
+
 use chandler_api::{
     addons::HelmReleaseProxy,
-    extensions::{AddonTenancy, RETRY_ANNOTATION, Source},
+    extensions::{AddonTenancy, ExtensionCatalog, RETRY_ANNOTATION, Source},
 };
 use chandler_e2e::{
     manager::Manager,
@@ -27,6 +29,8 @@ use serde_json::{Value, json};
 
 use super::tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_settings};
 
+/// Long enough for a manager to react to a change.
+const REACTION_TIME: Duration = Duration::from_secs(3);
 const SETTINGS: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\ndata: {team: none}\n";
 /// The name of a ClusterRoleBinding that makes a group administrators.
@@ -177,10 +181,17 @@ async fn wait_chart_proxy_refused(test: &SelfHosted) {
 
 async fn wait_source_refused(test: &SelfHosted) {
     let sources: Api<Source> = Api::namespaced(test.management.client.clone(), "red");
-    eventually("the Source is refused", || async {
-        let status = sources.get("outside").await.unwrap().status?;
-        let ready = status.conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
+    let catalogs: Api<ExtensionCatalog> = Api::namespaced(test.management.client.clone(), "red");
+    let is_refused = |conditions: Vec<Condition>| {
+        let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
         (ready.reason == "NotAllowed" && ready.message.contains("AddonTenancy red")).then_some(())
+    };
+    eventually("the Source is refused", || async {
+        is_refused(sources.get("outside").await.unwrap().status?.conditions)
+    })
+    .await;
+    eventually("the catalog is refused", || async {
+        is_refused(catalogs.get("outside").await.unwrap().status?.conditions)
     })
     .await;
 }
@@ -207,6 +218,18 @@ async fn extensions_of_the_platform_are_not_refused() {
     green.apply_instance("changed", json!({"extension": extension, "parameters": {"a": "b"}})).await;
     red.wait_ready("plain").await;
     wait_not_allowed(&green, "changed", &["AddonTenancy teams", "spec.sources.platformCatalogs"]).await;
+
+    // An instance that becomes a plain one, of which no release can be made, does not exempt what was made of it before.
+    let plain = json!({"spec": {"parameters": null, "release": {"name": null, "namespace": null}, "version": "99.x"}});
+    let patch = Patch::Merge(plain);
+    green.instances().patch("changed", &PatchParams::default(), &patch).await.unwrap();
+    green.wait_refused("changed", "99.x").await;
+    let release = green.release_of("changed").await.unwrap();
+    let retry = json!({"metadata": {"annotations": {RETRY_ANNOTATION: Timestamp::now().to_string()}}});
+    green.releases().patch(&release.name_any(), &PatchParams::default(), &Patch::Merge(retry)).await.unwrap();
+    tokio::time::sleep(REACTION_TIME).await;
+    wait_not_allowed(&green, "changed", &["AddonTenancy teams"]).await;
+    assert_eq!(recorded(&test, "green").await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -252,6 +275,16 @@ async fn helm_acts_as_the_account_of_the_tenancy_and_records_stay_those_of_chand
     red.releases().patch(&release.name_any(), &PatchParams::default(), &Patch::Merge(retry)).await.unwrap();
     red.wait_ready("settings").await;
     assert_eq!(recorded(&test, "red").await, ["settings"]);
+
+    // Another account: the release is kept, and can be removed.
+    let account = json!({"workloadServiceAccount": {"namespace": "kube-system", "name": "other"}});
+    apply_tenancy(&test, "blue", json!({"names": ["blue"]}), account).await;
+    let own = json!({"workloadServiceAccountName": "mine"});
+    let patch = Patch::Merge(json!({"spec": own}));
+    blue.instances().patch("settings", &PatchParams::default(), &patch).await.unwrap();
+    blue.wait_refused("settings", "spec.workloadServiceAccount").await;
+    assert_eq!(recorded(&test, "blue").await, ["settings"]);
+    delete_tenancy(test.management.client.clone(), "blue").await;
 }
 
 #[tokio::test]
