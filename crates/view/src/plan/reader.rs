@@ -66,7 +66,7 @@ impl<'a> ObjectReader<'a> {
                 self.add_extensions(namespace, objects, undecodable).await?;
             }
         }
-        // Users need not be allowed to list them. Then the plan does not say that they refuse a release.
+        // Users need not be allowed to list them. Then the plan cannot tell that they refuse a release.
         objects.tenancies = self.list_tenancies().await.unwrap_or_default();
         if self.namespaces.contains(self.platform) {
             return Ok(read);

@@ -223,7 +223,11 @@ async fn extensions_of_the_platform_are_not_refused() {
     let plain = json!({"spec": {"parameters": null, "release": {"name": null, "namespace": null}, "version": "99.x"}});
     let patch = Patch::Merge(plain);
     green.instances().patch("changed", &PatchParams::default(), &patch).await.unwrap();
-    green.wait_refused("changed", "99.x").await;
+    eventually("no version fits", || async {
+        let status = green.instances().get("changed").await.unwrap().status?;
+        status.placement.conditions.iter().any(|one| one.reason == "ResolutionFailed").then_some(())
+    })
+    .await;
     let release = green.release_of("changed").await.unwrap();
     let retry = json!({"metadata": {"annotations": {RETRY_ANNOTATION: Timestamp::now().to_string()}}});
     green.releases().patch(&release.name_any(), &PatchParams::default(), &Patch::Merge(retry)).await.unwrap();
@@ -276,7 +280,7 @@ async fn helm_acts_as_the_account_of_the_tenancy_and_records_stay_those_of_chand
     red.wait_ready("settings").await;
     assert_eq!(recorded(&test, "red").await, ["settings"]);
 
-    // Another account: the release is kept, and can be removed.
+    // A release that is not allowed any more is kept.
     let account = json!({"workloadServiceAccount": {"namespace": "kube-system", "name": "other"}});
     apply_tenancy(&test, "blue", json!({"names": ["blue"]}), account).await;
     let own = json!({"workloadServiceAccountName": "mine"});
