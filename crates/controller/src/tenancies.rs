@@ -118,7 +118,8 @@ impl Tenancies {
         if !parsed.need_labels(namespace) {
             return parsed.of(namespace, &BTreeMap::new());
         }
-        parsed.of(namespace, &*self.labels(namespace).await?)
+        let labels = self.labels(namespace).await?;
+        parsed.of(namespace, &labels)
     }
 
     /// Returns the labels of a namespace. If they cannot be read now, the last ones count.
