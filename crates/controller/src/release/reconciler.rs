@@ -24,6 +24,7 @@ use chandler_core::{
         PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
         past_failure, plan, retry_requested_at,
     },
+    tenancy::{Purpose, is_refusal},
 };
 use chandler_tool::ReleaseDetails;
 use chandler_workload::InventoryView;
