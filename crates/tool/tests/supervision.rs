@@ -207,15 +207,16 @@ async fn a_driver_that_has_grown_is_replaced_after_its_calls_have_ended() {
 
 #[tokio::test]
 async fn a_driver_at_its_hard_limit_is_killed() {
-    let config = SupervisorConfig {
-        soft_memory_limit: 1 << 20,
-        hard_memory_limit: 1 << 20,
-        check_interval: Duration::from_millis(200),
-        ..config()
-    };
+    let config = SupervisorConfig { soft_memory_limit: 48 << 20, hard_memory_limit: 64 << 20, ..config() };
     let supervisor = Supervisor::new(config);
-    let guard = supervisor.acquire().await.unwrap();
-    gone(guard.pid()).await;
+    let tool = PackageTool::new(ToolId(0), supervisor.clone());
+    tool.canonical_digest("a: 1").await.unwrap();
+    let large = format!("a: [{}]", "1,".repeat(5_000_000));
+    let failure = tool.canonical_digest(&large).await.unwrap_err();
+    assert_eq!(failure.category, Category::ToolCrashed, "{failure}");
+    assert!(failure.message.contains("more memory than its limit of 64 MiB"), "{failure}");
+    tool.canonical_digest("a: 1").await.unwrap();
+    assert_eq!((supervisor.stats().0, supervisor.crashes()), (2, 1));
 }
 
 #[tokio::test]
