@@ -152,3 +152,23 @@ pub struct WorkloadServiceAccount {
     #[schemars(length(min = 1, max = 253), extend("pattern" = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use kube_core::CustomResourceExt as _;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_api_server_accepts_only_valid_selectors() {
+        let definition = serde_json::to_value(AddonTenancy::crd()).unwrap();
+        let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let selector = &spec["properties"]["namespaces"]["properties"]["selector"];
+        let expressions = &selector["properties"]["matchExpressions"];
+        assert_eq!(expressions["items"]["properties"]["operator"]["enum"], json!(OPERATORS));
+        assert_eq!(expressions["maxItems"], 32);
+        assert_eq!(selector["x-kubernetes-validations"].as_array().map(Vec::len), Some(1), "{selector:#}");
+        assert!(selector["description"].as_str().unwrap().starts_with("Selects namespaces"), "{selector:#}");
+    }
+}
