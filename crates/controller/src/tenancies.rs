@@ -34,14 +34,16 @@ use crate::{
 /// How long labels of namespaces are used that select AddonTenancies.
 const LABELS_CACHED: Duration = Duration::from_secs(10);
 
+type Labels = Arc<BTreeMap<String, String>>;
+
 /// The AddonTenancies. Clones share the data.
 #[derive(Clone)]
 pub struct Tenancies {
     state: Arc<Mutex<State>>,
     labels: NamespaceLabels,
-    cached: Arc<SingleFlight<String, Arc<BTreeMap<String, String>>>>,
+    cached: Arc<SingleFlight<String, Labels>>,
     /// The last labels of namespaces, for AddonTenancies that select by them.
-    last_labels: Arc<Mutex<HashMap<String, Arc<BTreeMap<String, String>>>>>,
+    last_labels: Arc<Mutex<HashMap<String, Labels>>>,
     default_account: Option<Arc<DefaultAccount>>,
     changes: channel::Sender<u64>,
 }
@@ -123,7 +125,7 @@ impl Tenancies {
     }
 
     /// Returns the labels of a namespace. If they cannot be read now, the last ones count.
-    async fn labels(&self, namespace: &str) -> Result<Arc<BTreeMap<String, String>>, Failure> {
+    async fn labels(&self, namespace: &str) -> Result<Labels, Failure> {
         let read = self.cached.get(&namespace.to_owned(), self.labels.get(namespace)).await;
         let mut last = self.last_labels.lock();
         match read {
@@ -161,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn tenancy(name: &str, spec: Value) -> Arc<DynamicObject> {
+    fn tenancy(name: &str, spec: &Value) -> Arc<DynamicObject> {
         let mut object = DynamicObject::new(name, &resource());
         object.data = json!({"spec": spec});
         Arc::new(object)
@@ -180,16 +182,16 @@ mod tests {
         let tenancies = Tenancies::new(unreachable_client(), None);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
         let before = tenancies.changed_at();
-        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"]}}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"]}}))]);
         assert!(tenancies.changed_at() >= before);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
         assert!(tenancies.of("other").await.unwrap().allow_everything());
-        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"], "selector": {}}}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"], "selector": {}}}))]);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
         tenancies.of("other").await.expect_err("nothing is concluded from labels that cannot be read");
-        tenancies.set(&[tenancy("a", json!({"namespaces": 3}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": 3}))]);
         tenancies.of("other").await.expect_err("nothing is concluded from a tenancy that cannot be read");
-        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"]}, "kinds": 3}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"]}, "kinds": 3}))]);
         tenancies.of("team").await.expect_err("it is about this namespace");
         assert!(tenancies.of("other").await.unwrap().allow_everything(), "it is about no other namespace");
         tenancies.set(&[]);

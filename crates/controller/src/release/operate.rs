@@ -230,7 +230,7 @@ impl<R: ReleaseKind> Work<R> {
         } else {
             tracing::info!(%cluster, %release, kind = kind.as_str(), "operation starts");
         }
-        let prepared = match self.boundary(&desired).await {
+        let prepared = match Box::pin(self.boundary(&desired)).await {
             Ok(_) => self.prepare(&desired, &handle).await,
             Err(failure) => Err(failure),
         };
@@ -360,7 +360,7 @@ impl<R: ReleaseKind> Work<R> {
         let mut desired = self.still_desired().ok_or_else(not_begun)?;
         self.reduce_timeout(&mut desired);
         // What is not allowed any more is reported by the reconcile that follows.
-        let boundary = self.boundary(&desired).await.map_err(|_| not_begun())?;
+        let boundary = Box::pin(self.boundary(&desired)).await.map_err(|_| not_begun())?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         let run = Run { operation_id, process, handle, boundary };
         match &self.start.operation {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice::from_ref};
 
 use chandler_api::extensions::{AddonRelease, AddonTenancySpec, ExtensionInstance};
 use serde_json::{Value, json};
@@ -122,17 +122,17 @@ fn sources_are_allowed_by_every_tenancy_that_lists_some() {
     let rows: [(&[Value], Value, &[&str]); 13] = [
         (&[], repository("https://other.example"), &[]),
         (&[json!({})], repository("https://other.example"), &[]),
-        (&[charts.clone()], repository("https://charts.example/team"), &[]),
-        (&[charts.clone()], repository("https://other.example"), &[prefixes]),
-        (&[oci.clone()], repository("oci://registry.example"), &["oci://registry.example/web"]),
-        (&[oci.clone()], repository("oci://registry.example/team"), &[]),
+        (from_ref(&charts), repository("https://charts.example/team"), &[]),
+        (from_ref(&charts), repository("https://other.example"), &[prefixes]),
+        (from_ref(&oci), repository("oci://registry.example"), &["oci://registry.example/web"]),
+        (from_ref(&oci), repository("oci://registry.example/team"), &[]),
         (&[charts.clone(), oci.clone()], repository("https://charts.example/team"), &["AddonTenancy t1"]),
         (&[charts.clone(), json!({})], repository("https://charts.example/team"), &[]),
-        (&[charts.clone()], catalog("stable-1"), &[]),
-        (&[charts.clone()], catalog("edge"), &["ExtensionCatalog edge", "spec.sources.platformCatalogs"]),
-        (&[oci.clone()], folder("Platform"), &[]),
-        (&[charts.clone()], folder("Platform"), &["Source apps", "spec.sources.platformSources"]),
-        (&[charts], folder("Namespace"), &[]),
+        (from_ref(&charts), catalog("stable-1"), &[]),
+        (from_ref(&charts), catalog("edge"), &["ExtensionCatalog edge", "spec.sources.platformCatalogs"]),
+        (from_ref(&oci), folder("Platform"), &[]),
+        (from_ref(&charts), folder("Platform"), &["Source apps", "spec.sources.platformSources"]),
+        (from_ref(&charts), folder("Namespace"), &[]),
     ];
     for (specs, source, refused) in rows {
         expect(boundary(&rules(specs), &desired(&source, "web"), None), refused);
@@ -148,14 +148,14 @@ fn releases_are_in_allowed_namespaces() {
     let rows: [(&[Value], &str, &[&str]); 6] = [
         (&[], "kube-system", &[]),
         (&[json!({})], "kube-system", &[]),
-        (&[own.clone()], "team", &[]),
-        (&[own.clone()], "team-a", &[]),
+        (from_ref(&own), "team", &[]),
+        (from_ref(&own), "team-a", &[]),
         (
-            &[own.clone()],
+            from_ref(&own),
             "kube-system",
             &["AddonTenancy t0", "namespace kube-system", "spec.targetNamespaces"],
         ),
-        (&[own, json!({"targetNamespaces": []})], "team", &["AddonTenancy t1"]),
+        (&[own.clone(), json!({"targetNamespaces": []})], "team", &["AddonTenancy t1"]),
     ];
     for (specs, namespace, refused) in rows {
         let (rules, desired) = (rules(specs), desired(&source, namespace));
@@ -165,20 +165,23 @@ fn releases_are_in_allowed_namespaces() {
     }
 }
 
+/// AddonTenancies, the account that the release names, the default one; the account that is used.
+type AccountRow<'a> = (&'a [Value], Option<&'a str>, Option<&'a DefaultAccount>, Option<&'a str>);
+
 #[test]
 fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
     let desired = desired(&json!({"repository": "https://charts.example", "chart": "web"}), "web");
     let account = |namespace: Option<&str>, name: &str| json!({"workloadServiceAccount": {"namespace": namespace, "name": name}});
     let (own, shared) = (account(None, "deployer"), account(Some("addons"), "deployer"));
     let default = DefaultAccount::parse("addons/default").unwrap();
-    let rows: [(&[Value], Option<&str>, Option<&DefaultAccount>, Option<&str>); 9] = [
+    let rows: [AccountRow<'_>; 9] = [
         (&[], None, None, None),
         (&[], None, Some(&default), Some("addons/default")),
         (&[], Some("mine"), Some(&default), Some("web/mine")),
         (&[json!({})], None, Some(&default), Some("addons/default")),
-        (&[own.clone()], None, Some(&default), Some("web/deployer")),
-        (&[own.clone()], Some("deployer"), None, Some("web/deployer")),
-        (&[shared.clone()], None, None, Some("addons/deployer")),
+        (from_ref(&own), None, Some(&default), Some("web/deployer")),
+        (from_ref(&own), Some("deployer"), None, Some("web/deployer")),
+        (from_ref(&shared), None, None, Some("addons/deployer")),
         (&[shared.clone(), json!({})], None, None, Some("addons/deployer")),
         (&[own.clone(), own.clone()], None, None, Some("web/deployer")),
     ];
@@ -190,8 +193,8 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
         assert_eq!(found.as_deref(), expected, "{specs:?} {requested:?}");
     }
     let refused = ["spec.workloadServiceAccount"];
-    expect(boundary(&rules(&[own.clone()]), &desired, Some("admin")), &refused);
-    expect(boundary(&rules(&[shared.clone()]), &desired, Some("deployer")), &refused);
+    expect(boundary(&rules(from_ref(&own)), &desired, Some("admin")), &refused);
+    expect(boundary(&rules(from_ref(&shared)), &desired, Some("deployer")), &refused);
     let both = rules(&[own, shared]);
     expect(boundary(&both, &desired, None), &["AddonTenancy t1", "is addons/deployer"]);
     // A removal is never refused.
@@ -336,7 +339,7 @@ fn syncs_write_allowed_kinds_to_their_own_namespaces() {
         (object("", "Namespace", "", "kube-system"), &["spec.namespaces.names"]),
     ];
     for (object, refused) in rows {
-        expect(rules(&[kinds.clone()]).check_synced("team", object), refused);
+        expect(rules(from_ref(&kinds)).check_synced("team", object), refused);
         expect(Rules::default().check_synced("team", object), &[]);
     }
 }

@@ -41,7 +41,7 @@ const BINDING: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRo
     annotations: {helm.sh/hook: EVENT}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n\
     subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: evil}]\n";
 
-/// Returns a ClusterRoleBinding that is a hook for this event.
+/// Returns a `ClusterRoleBinding` that is a hook for this event.
 fn hook(event: &str) -> String {
     BINDING.replace("EVENT", event)
 }

@@ -33,7 +33,7 @@ use super::tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_s
 const REACTION_TIME: Duration = Duration::from_secs(3);
 const SETTINGS: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\ndata: {team: none}\n";
-/// The name of a ClusterRoleBinding that makes a group administrators.
+/// The name of a `ClusterRoleBinding` that makes a group administrators.
 const EVIL: &str = "{{ .Release.Name }}-{{ .Release.Namespace }}-evil";
 
 fn binding(name: &str, annotations: &str) -> String {
