@@ -176,6 +176,7 @@ mod tests {
             ("extensioninstances.chandler.dev", "exti"),
             ("addonreleases.chandler.dev", "ar"),
             ("addonpolicies.chandler.dev", "ap"),
+            ("addontenancies.chandler.dev", "at"),
             ("sources.chandler.dev", "src"),
             ("syncs.chandler.dev", "sy"),
             ("clustertunnels.chandler.dev", "ctun"),
@@ -187,7 +188,7 @@ mod tests {
         }
         for (definition, moves) in definitions
             .iter()
-            .zip([true, false, true, true, true, true, false, true, true, false, false, false])
+            .zip([true, false, true, true, true, true, false, true, false, true, false, false, false])
         {
             let labels = definition.metadata.labels.as_ref().unwrap();
             assert!(LABELS.iter().all(|(key, value)| labels[*key] == *value));

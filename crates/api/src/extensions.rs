@@ -13,6 +13,7 @@ mod rollout;
 pub(crate) mod rules;
 mod source;
 mod sync;
+mod tenancy;
 mod version;
 
 pub use addon_release::{
@@ -48,6 +49,10 @@ pub use sync::{
     AppliedRevision, ConfirmedObject, DeletionPolicy, HeldObject, Prune, PruneConfirmation, SyncObject,
     SyncSource, SyncSpec, SyncStatus, SyncedObject,
 };
+pub use tenancy::{
+    AddonTenancy, AddonTenancySpec, AllowedKinds, AllowedSources, KindPattern, TenantNamespaces,
+    WorkloadServiceAccount,
+};
 pub use version::{Dependency, ExtensionVersion, VersionParameters};
 
 /// API group of the kinds.
@@ -70,6 +75,19 @@ pub const IMPLIED_SPEC_ANNOTATION: &str = "chandler.dev/implied-spec";
 pub const GIVEN_ANNOTATION: &str = "chandler.dev/given-extensions";
 /// Annotation of a HelmChartProxy with its AddonPolicy: `NAME`, or `platform/NAME` for one in the platform namespace.
 pub const POLICY_ANNOTATION: &str = "chandler.dev/policy";
+/// Annotation of a HelmChartProxy with the name of the ServiceAccount, in the namespace of the release on the workload cluster, as
+/// which objects of its releases are read, written and deleted. Chandler copies it, or the name in an ExtensionInstance, to the
+/// release objects together with their spec. An empty value means none.
+pub const WORKLOAD_ACCOUNT_ANNOTATION: &str = "chandler.dev/workload-service-account";
+/// Annotation of an AddonRelease with the name of the Extension of the platform that its spec installs as it is published.
+/// Chandler writes it together with the spec. An empty value means none.
+pub const PLATFORM_EXTENSION_ANNOTATION: &str = "chandler.dev/platform-extension";
+/// Annotation of an AddonRelease with the name of the ExtensionCatalog of the platform that offers the folder of a Source in its
+/// spec. Chandler writes it together with the spec. An empty value means none.
+pub const PLATFORM_CATALOG_ANNOTATION: &str = "chandler.dev/platform-catalog";
+/// Annotation of an AddonRelease with the digest of inputs that were those of an Extension of the platform, as it is published,
+/// when they were installed. Chandler writes it if there are AddonTenancies or a default account.
+pub const PLATFORM_INPUTS_ANNOTATION: &str = "chandler.dev/platform-inputs";
 /// Annotation of a HelmChartProxy with versions of its chart by Kubernetes minor version, as a JSON object such as
 /// `{"1.34": "1.2.x", "1.35": "1.3.x"}`.
 pub const KUBERNETES_VERSIONS_ANNOTATION: &str = "chandler.dev/kubernetes-versions";

@@ -25,6 +25,8 @@ string_enum! {
         VerificationFailed = "VerificationFailed",
         /// A namespace uses as much of a shared resource as it may.
         QuotaExceeded = "QuotaExceeded",
+        /// An AddonTenancy does not allow it.
+        NotAllowed = "NotAllowed",
         ToolUnavailable = "ToolUnavailable",
         /// The process of the package tool has ended while it worked on this release and on nothing else.
         ToolCrashed = "ToolCrashed",

@@ -29,6 +29,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         definition::of::<extensions::ExtensionInstance>(&[definition::MOVE_HIERARCHY_LABEL]),
         definition::of::<extensions::AddonRelease>(&[]),
         definition::of::<extensions::AddonPolicy>(&[definition::MOVE_HIERARCHY_LABEL]),
+        // Without the label: it is about the namespaces of one management cluster.
+        definition::of::<extensions::AddonTenancy>(&[]),
         definition::of::<extensions::Source>(&[definition::MOVE_HIERARCHY_LABEL]),
         // Without the label: a Sync stays where it is, because its ServiceAccount does.
         definition::of::<extensions::SyncObject>(&[]),

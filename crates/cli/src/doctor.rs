@@ -13,6 +13,7 @@ mod logins;
 mod policies;
 mod releases;
 mod rights;
+mod tenancies;
 mod tunnel;
 mod unused_rights;
 
@@ -94,6 +95,7 @@ pub async fn run_checks(
         impersonation::check(client, manager, namespace.as_deref()).await,
     ));
     findings.extend(findings_of("login-hosts", login_hosts::check(client, namespace.as_deref()).await));
+    findings.extend(findings_of("tenancies", tenancies::check(client).await));
     findings.extend(findings_of("admission", admission::check(client, manager).await));
     findings.extend(findings_of("unused-rights", unused_rights::check(client, manager).await));
     findings.extend(findings_of("cluster-api", cluster_api::check(client).await));

@@ -238,6 +238,8 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
         store: store.clone(),
         sources: source_options(sources, store_limit, &tenants),
         require_login_hosts: tenants.require_login_hosts,
+        default_workload_account: tenants.default_workload_service_account,
+        ignore_tenancies: tenants.ignore_tenancies,
         address: metrics_address,
         requests: requests.clone(),
         drain_timeout: Duration::from_secs(drain_seconds),

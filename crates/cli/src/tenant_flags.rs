@@ -1,5 +1,6 @@
 //! The manager's flags that limit what one namespace can do to others.
 
+use chandler_core::tenancy::DefaultAccount;
 use chandler_source::SourceQuotas;
 use clap::Args;
 
@@ -23,6 +24,13 @@ pub struct TenantFlags {
     /// login may be sent to
     #[arg(long)]
     pub require_login_hosts: bool,
+    /// ServiceAccount of workload clusters as which objects of releases are read, written and deleted that name none, as NAME in
+    /// the namespace of the release or as NAMESPACE/NAME [default: the user of the kubeconfig]
+    #[arg(long, value_name = "ACCOUNT", value_parser = DefaultAccount::parse)]
+    pub default_workload_service_account: Option<DefaultAccount>,
+    /// Do not read AddonTenancies, for a manager with --namespace that may not list them: its namespace is not restricted
+    #[arg(long)]
+    pub ignore_tenancies: bool,
 }
 
 impl TenantFlags {
@@ -49,6 +57,8 @@ mod tests {
                 index_limit: 256,
                 index_quota_per_namespace: 64,
                 require_login_hosts: false,
+                default_workload_service_account: None,
+                ignore_tenancies: false,
             };
             assert_eq!(flags.quotas(2048).store_per_namespace, expected);
         }

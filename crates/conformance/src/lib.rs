@@ -83,6 +83,8 @@ enum Ability {
     Compare,
     Test,
     Render,
+    Impersonate,
+    ObjectRules,
     /// The helm CLI reads the tool's releases, and the tool reads Helm charts.
     HelmRecords,
     /// Not a capability: the tool declares the format `manifests/v1`.
@@ -104,6 +106,8 @@ impl Ability {
             Self::Compare => "compare",
             Self::Test => "test",
             Self::Render => "render",
+            Self::Impersonate => "impersonate",
+            Self::ObjectRules => "object-rules",
             Self::HelmRecords => "helm-records",
             Self::Manifests => "manifests",
             Self::Templates => "templates",

@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::{
         authentication::v1::{TokenRequest, TokenRequestSpec},
         core::v1::{ConfigMap, Namespace, ServiceAccount},
-        rbac::v1::ClusterRoleBinding,
+        rbac::v1::{ClusterRoleBinding, Role, RoleBinding},
     },
 };
 use kube::{
@@ -114,6 +114,22 @@ impl Context {
     /// Returns the user name of a ServiceAccount.
     pub fn account_user(&self, name: &str) -> String {
         format!("system:serviceaccount:{}:{name}", self.namespace)
+    }
+
+    /// Creates a Role with these rules for a ServiceAccount.
+    pub async fn grant(&self, account: &str, rules: &serde_json::Value) -> Result<(), CaseError> {
+        let role = json!({"metadata": {"name": account}, "rules": rules});
+        let binding = json!({
+            "metadata": {"name": account},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": account},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+        });
+        let read = |error: serde_json::Error| CaseError::Host(error.into());
+        let (role, binding): (Role, RoleBinding) =
+            (serde_json::from_value(role).map_err(read)?, serde_json::from_value(binding).map_err(read)?);
+        self.api().create(&PostParams::default(), &role).await?;
+        self.api().create(&PostParams::default(), &binding).await?;
+        Ok(())
     }
 
     async fn grant_all(&self, account: &str) -> Result<(), CaseError> {

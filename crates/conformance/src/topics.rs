@@ -2,6 +2,7 @@
 
 mod anywhere;
 mod apis;
+pub mod boundary;
 mod builds;
 mod bundles;
 mod cancel;
@@ -38,6 +39,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         render::CASES,
         apis::CASES,
         bundles::CASES,
+        boundary::CASES,
         crash::CASES,
         cancel::CASES,
         anywhere::CASES,

@@ -34,6 +34,7 @@ use crate::{
     scoped::Scoped,
     sources::Sources,
     tasks::Tasks,
+    tenancies::Tenancies,
     watch::{Change, Scope, watch},
 };
 
@@ -54,6 +55,7 @@ struct CatalogContext {
     observed: Mutex<HashMap<String, Option<String>>>,
     /// The revisions of Sources at which the stored catalogs were read, by uid.
     read: Mutex<HashMap<String, String>>,
+    tenancies: Tenancies,
     /// Limits how many catalogs have the files of their Sources in memory.
     readers: Arc<NamespaceSemaphore>,
 }
@@ -123,6 +125,7 @@ impl CatalogControllers {
                 polls: Mutex::default(),
                 observed: Mutex::default(),
                 read: Mutex::default(),
+                tenancies: shared.tenancies.clone(),
                 readers: readers.clone(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
@@ -131,6 +134,13 @@ impl CatalogControllers {
                 watching.on_change(change);
                 router.on_catalog(change);
             });
+            let (retried, router) = (context.clone(), shared.router.clone());
+            let stores = vec![store.clone()];
+            let retry = move |catalog: &ExtensionCatalog| {
+                retried.polls().remove(&catalog.uid().unwrap_or_default());
+                router.enqueue_catalog(catalog);
+            };
+            tasks.spawn(shared.tenancies.clone().retry_refused(stores, conditions_of, retry));
             let metrics = shared.metrics.clone();
             tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
         }
@@ -152,6 +162,10 @@ async fn follow_sources(
 
 fn is_folder(catalog: &ExtensionCatalog) -> bool {
     catalog.spec.source.is_some()
+}
+
+fn conditions_of(catalog: &ExtensionCatalog) -> &[Condition] {
+    catalog.status.as_ref().map_or(&[], |status| &status.conditions)
 }
 
 fn ready(status: &CatalogStatus) -> Option<&Condition> {

@@ -136,6 +136,13 @@ impl Controllers {
     ) -> Result<(), StartupError> {
         let Self { kinds, policies, extensions, catalogs, sources, syncs, tunnels, clusters, platform } =
             self;
+        // Nothing is reconciled before they are known: Sources and catalogs are from the start.
+        if shared.has_tenancies {
+            let mut listed = shared.tenancies.watch(shared.client.clone(), shared.router.clone());
+            if !listed.is_complete().await {
+                return Err(StartupError::WatchEnded);
+            }
+        }
         let tunnel_cache = tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default();
         let mut tunnels = tunnels.map(|tunnels| tunnels.watch(&shared));
         let catalog_cache = catalogs.catalogs();
@@ -176,7 +183,8 @@ impl Controllers {
             clusters: cluster_cache,
             tunnels: tunnel_cache,
             references: References::new(shared.client.clone(), shared.scope.clone(), shared.router.clone()),
-            catalogs: NamedCatalogs::new(shared.client.clone(), catalog_cache.clone(), platform),
+            catalogs: NamedCatalogs::new(shared.client.clone(), catalog_cache.clone(), platform)
+                .under(shared.tenancies.clone()),
             source_packages: SourcePackages::new(
                 sources,
                 shared.packages.clone(),

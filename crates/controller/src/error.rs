@@ -37,6 +37,11 @@ pub enum StartupError {
         "{kind} is not served by the management cluster; install Chandler's CRDs and Cluster API first: {source}"
     )]
     NotServed { kind: String, source: kube::Error },
+    #[error(
+        "the manager may not list AddonTenancies, which say what tenants may install; bind ClusterRole \
+         chandler-system-manager-cluster to it, or start it with --ignore-tenancies if there are none for it: {source}"
+    )]
+    TenanciesForbidden { source: kube::Error },
     #[error("CAAPH, the Cluster API add-on provider for Helm, is still installed: {found}; {next}")]
     CaaphInstalled { found: String, next: &'static str },
     #[error("CAAPF, the Cluster API add-on provider for Fleet, is still running: {found}; {next}")]

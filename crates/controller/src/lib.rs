@@ -40,6 +40,7 @@ mod status;
 mod sync;
 mod tasks;
 mod templates;
+mod tenancies;
 mod tunnel;
 mod values;
 mod watch;

@@ -41,7 +41,12 @@ impl NamespaceLabels {
                 format!("the API server did not answer within {} s; this is retried", TIMEOUT.as_secs());
             failed(Category::Timeout, &why)
         })?;
-        let found = found.map_err(|error| failed(Category::Forbidden, &error.to_string()))?;
+        let found = found.map_err(|error| {
+            let is_forbidden = matches!(&error, kube::Error::Api(status) if status.code == 403);
+            // Another one says nothing about what the namespace may do.
+            let category = if is_forbidden { Category::Forbidden } else { Category::Internal };
+            failed(category, &error.to_string())
+        })?;
         Ok(Arc::new(found.labels().clone()))
     }
 }

@@ -300,6 +300,7 @@ pub fn release_context<P: PlacementKind>(
         packages: shared.packages,
         catalogs,
         source_packages,
+        tenancies: shared.tenancies,
         tools: shared.tools,
         events: shared.events,
         metrics: shared.metrics,

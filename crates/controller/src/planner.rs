@@ -61,6 +61,7 @@ use crate::{
     sources::{SourcePackages, Sources},
     status,
     templates::{Evaluations, TemplateQuota, Templates},
+    tenancies::Tenancies,
     tunnel::{TunnelQueues, Tunnels},
     watch::{Change, Scope},
 };
@@ -100,6 +101,8 @@ pub struct PlannerObjects {
     pub extensions: Vec<Extension>,
     pub catalogs: Vec<ExtensionCatalog>,
     pub sources: Vec<Source>,
+    /// AddonTenancies. Empty if the user may not list them.
+    pub tenancies: Vec<DynamicObject>,
 }
 
 /// The object whose changes are planned.
@@ -159,6 +162,7 @@ impl Planner {
         instances.1.fill(objects.instances, objects.releases, &router);
         let all_kinds = AllKinds::new(index, vec![charts.caches(), instances.caches()]);
         let shared = shared(client, options, router, all_kinds, metrics);
+        shared.tenancies.set(&objects.tenancies.into_iter().map(Arc::new).collect::<Vec<_>>());
         let caches = caches(&shared, &platform.namespace, objects.clusters, catalogs, objects.sources);
         let one_shot = OneShotResolver::new(client.clone(), platform.clone(), packages, listed)
             .reading_sources(caches.source_packages.clone(), sources.clone());
@@ -328,6 +332,8 @@ fn shared(
         receiver: None,
         fleet: false,
         require_login_hosts: false,
+        tenancies: Tenancies::new(client.clone(), None),
+        has_tenancies: false,
     }
 }
 
@@ -344,14 +350,15 @@ fn caches(
         writer.apply_watcher_event(&Event::Apply(cluster));
     }
     let (client, packages) = (shared.client.clone(), shared.packages.clone());
-    let sources = Sources::listed(client.clone(), sources, packages.clone(), platform);
+    let sources =
+        Sources::listed(client.clone(), sources, packages.clone(), platform).under(shared.tenancies.clone());
     let catalogs = Catalogs::listed(catalogs, packages.clone());
     ManagementCaches {
         clusters: Clusters::new(writer.as_reader(), shared.uninstall_timeout),
         tunnels: Tunnels::default(),
         references: References::new(client.clone(), shared.scope.clone(), shared.router.clone())
             .listing_once(),
-        catalogs: NamedCatalogs::new(client, catalogs, platform.to_owned()),
+        catalogs: NamedCatalogs::new(client, catalogs, platform.to_owned()).under(shared.tenancies.clone()),
         source_packages: SourcePackages::new(sources, packages, shared.template_service.clone()),
     }
 }

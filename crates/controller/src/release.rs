@@ -1,5 +1,6 @@
 //! Reconciles release objects: observe, plan, act; for every kind that implements `ReleaseKind`.
 
+mod boundary;
 mod catalog_filter;
 mod catalogs;
 mod grants;
@@ -41,6 +42,7 @@ use crate::{
     queue::Trigger,
     references::References,
     sources::SourcePackages,
+    tenancies::Tenancies,
 };
 
 /// Returns whether this manager reconciles a release object.
@@ -60,6 +62,7 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub packages: Arc<Packages>,
     pub catalogs: NamedCatalogs,
     pub source_packages: SourcePackages,
+    pub tenancies: Tenancies,
     pub secrets: Secrets,
     pub tools: Tools,
     pub events: Events,

@@ -126,6 +126,11 @@ impl Router {
         });
     }
 
+    /// Handles a change of AddonTenancies: it may be about any namespace.
+    pub fn on_tenancies(&self) {
+        self.route(|index| index.on_tenancies());
+    }
+
     pub fn on_cluster(&self, change: &Change<'_, DynamicObject>) {
         let Some(cluster) = facts::Cluster::of(change.object()) else { return };
         self.route(|index| match change {

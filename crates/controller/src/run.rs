@@ -15,6 +15,7 @@ use chandler_core::{
     addresses::AddressPolicy,
     failure::{Category, Failure},
     schedule::Limits,
+    tenancy::DefaultAccount,
     tool_limits::ToolLimits,
     tunnel::ProxyPolicy,
 };
@@ -51,6 +52,7 @@ use crate::{
     signatures::SignaturePolicySource,
     sources::{ReceiverOptions, SourcePackages},
     tasks::Tasks,
+    tenancies::{self, Tenancies},
     tunnel::{TunnelOptions, Tunnels},
     watch::Scope,
 };
@@ -135,6 +137,10 @@ pub struct Options {
     pub addresses: AddressPolicy,
     /// Whether a Secret with a login that another namespace uses must name the hosts that the login may be sent to.
     pub require_login_hosts: bool,
+    /// The ServiceAccount of workload clusters as which objects of releases are written that name none.
+    pub default_workload_account: Option<DefaultAccount>,
+    /// Whether AddonTenancies are not read.
+    pub ignore_tenancies: bool,
 }
 
 /// The parts of the manager that all controllers share.
@@ -162,6 +168,9 @@ pub struct Shared {
     pub receiver: Option<ReceiverOptions>,
     pub fleet: bool,
     pub require_login_hosts: bool,
+    pub tenancies: Tenancies,
+    /// Whether AddonTenancies are watched.
+    pub has_tenancies: bool,
 }
 
 /// Caches of the management cluster besides placements and release objects.
@@ -234,6 +243,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         proxies,
         addresses,
         require_login_hosts,
+        default_workload_account,
+        ignore_tenancies,
     } = options;
     let platform = Platform::new(platform_namespace, platform_version);
     let scope = Scope { namespace, labels: None };
@@ -249,6 +260,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
     check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
+    let has_tenancies = tenancies::are_watched(&client, ignore_tenancies).await?;
     let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
@@ -263,6 +275,8 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         tools,
         template_service,
         packages,
+        tenancies: Tenancies::new(client.clone(), default_workload_account),
+        has_tenancies,
         client,
         scope,
         watch_filter,

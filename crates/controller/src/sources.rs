@@ -38,6 +38,7 @@ use crate::{
     run::Shared,
     scoped::Scoped,
     tasks::Tasks,
+    tenancies::Tenancies,
     watch::{Change, Scope, watch},
 };
 
@@ -56,6 +57,7 @@ struct SourceContext {
     requests: Arc<PollRequests>,
     /// Shorter intervals of Sources are treated like this one.
     min_interval: Duration,
+    tenancies: Tenancies,
 }
 
 impl SourceContext {
@@ -97,7 +99,8 @@ impl SourceControllers {
         let stores = self.scopes.iter().map(|scoped| scoped.store.clone()).collect();
         let (client, packages) = (shared.client.clone(), shared.packages.clone());
         let sources = Sources::new(client, stores, packages, platform, self.changes.clone())
-            .with_min_interval(shared.source_min_interval);
+            .with_min_interval(shared.source_min_interval)
+            .under(shared.tenancies.clone());
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(SourceContext {
                 client: shared.client.clone(),
@@ -109,6 +112,7 @@ impl SourceControllers {
                 refused: RefusedRevisions::default(),
                 requests: sources.requests.clone(),
                 min_interval: shared.source_min_interval,
+                tenancies: shared.tenancies.clone(),
             });
             let (router, watching) = (shared.router.clone(), context.clone());
             let resource = ApiResource::erase::<Source>(&());
@@ -116,11 +120,25 @@ impl SourceControllers {
                 watching.on_change(change);
                 router.on_source_object(change);
             });
+            let (retried, router) = (context.clone(), shared.router.clone());
+            let stores = vec![store.clone()];
+            tasks.spawn(shared.tenancies.clone().retry_refused(
+                stores,
+                conditions_of,
+                move |source: &Source| {
+                    retried.polls().remove(&source.uid().unwrap_or_default());
+                    router.enqueue_source(source);
+                },
+            ));
             let metrics = shared.metrics.clone();
             tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
         }
         sources
     }
+}
+
+fn conditions_of(source: &Source) -> &[Condition] {
+    source.status.as_ref().map_or(&[], |status| &status.conditions)
 }
 
 fn ready(status: &SourceStatus) -> Option<&Condition> {

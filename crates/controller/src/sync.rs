@@ -24,6 +24,7 @@ use chandler_core::{
     sync::{Claim, Claims, LastRun, ObjectId},
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Client, ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -41,6 +42,7 @@ use crate::{
     routing::Router,
     run::Shared,
     tasks::Tasks,
+    tenancies::Tenancies,
     watch::{Change, FirstList, Scope, watch},
 };
 
@@ -64,6 +66,7 @@ pub struct SyncContext {
     limit: Arc<Semaphore>,
     /// The namespace of Sources with `scope: Platform`.
     platform: String,
+    tenancies: Tenancies,
 }
 
 impl SyncContext {
@@ -182,6 +185,7 @@ impl SyncController {
             runs: Mutex::default(),
             limit: Arc::new(Semaphore::new(CONCURRENT_REQUESTS)),
             platform,
+            tenancies: shared.tenancies.clone(),
         });
         let (watching, router) = (context.clone(), shared.router.clone());
         let resource = ApiResource::erase::<SyncObject>(&());
@@ -203,8 +207,19 @@ impl WatchedSyncs {
         let Self { context, first_list: _, queue } = self;
         let (store, metrics) = (context.store.clone(), shared.metrics.clone());
         tasks.spawn(follow_sources(context.clone(), shared.router.clone()));
+        let (retried, router) = (context.clone(), shared.router.clone());
+        let retry = move |sync: &SyncObject| {
+            retried.run_again(sync);
+            router.enqueue_sync(sync);
+        };
+        let tenancies = context.tenancies.clone();
+        tasks.spawn(tenancies.retry_refused(vec![store.clone()], conditions_of, retry));
         tasks.spawn(queue::run(KIND, (), store, queue, metrics, context, reconciler::reconcile));
     }
+}
+
+fn conditions_of(sync: &SyncObject) -> &[Condition] {
+    sync.status.as_ref().map_or(&[], |status| &status.conditions)
 }
 
 /// Enqueues all Syncs whenever a Source has another revision. A Sync whose Source has not changed costs nothing.

@@ -34,6 +34,7 @@ pub fn needs_user_action(category: Category) -> bool {
             | Category::InvalidSpec
             | Category::Conflict
             | Category::Forbidden
+            | Category::NotAllowed
             | Category::Rejected
     )
 }

@@ -40,6 +40,7 @@ pub mod schedule;
 pub mod source;
 pub mod sync;
 pub mod target;
+pub mod tenancy;
 pub mod time_budget;
 pub mod tool_limits;
 pub mod tunnel;

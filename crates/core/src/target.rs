@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::{identity::ClusterKey, url_login::WithoutLogin};
+use crate::{identity::ClusterKey, tenancy::Boundary, url_login::WithoutLogin};
 
 /// The connection parameters of a workload cluster.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Target {
     pub proxy: Option<TargetProxy>,
     /// Timeout of a request.
     pub request_timeout: Duration,
+    /// What a package tool may do there.
+    pub boundary: Boundary,
 }
 
 /// The TLS configuration of the connection.
@@ -76,6 +78,7 @@ mod tests {
                 credentials: Some(("canary-user".to_owned(), "canary-password".to_owned())),
             }),
             request_timeout: Duration::from_secs(30),
+            boundary: Boundary::default(),
         };
         assert!(!format!("{target:?}").contains("canary"));
     }

@@ -53,6 +53,14 @@ pub struct ResolvedPackage {
 }
 
 impl ResolvedPackage {
+    /// Returns the address of the archive that the index of a repository names. `None` for a package in a registry.
+    pub fn archive_url(&self) -> Option<&str> {
+        match &self.location {
+            Location::Https { archive, .. } => Some(archive.as_str()),
+            Location::Oci { .. } => None,
+        }
+    }
+
     /// Returns the access with the login of the repository's URL, if it has one.
     fn with_login<'a>(&self, access: &'a Access) -> Cow<'a, Access> {
         match &self.location {

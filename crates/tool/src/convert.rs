@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chandler_api::{
-    extensions::{CrdsPolicy, FieldConflicts},
+    extensions::{CrdsPolicy, FieldConflicts, KindPattern},
     status::ObjectRecord,
 };
 use chandler_core::{
@@ -13,6 +13,7 @@ use chandler_core::{
     inventory::{ReleaseRecords, ReleaseStatus},
     release::{ApplyKind, ExecutionOptions, RenderingOptions, ValuesReuse},
     target::{Target, TargetAuth, TargetProxy},
+    tenancy::ObjectRule,
 };
 
 use crate::{
@@ -163,9 +164,29 @@ pub fn target(target: &Target) -> proto::Target {
                 }),
             }),
         }),
-        impersonate: None,
+        impersonate: target.boundary.account.as_ref().map(|account| proto::Impersonate {
+            user: account.user(),
+            // The API server adds those of the ServiceAccount.
+            groups: Vec::new(),
+        }),
         request_timeout: duration(target.request_timeout),
         proxy: target.proxy.as_ref().map(proxy),
+        object_rules: target.boundary.rules.iter().map(object_rule).collect(),
+    }
+}
+
+fn object_rule(rule: &ObjectRule) -> proto::ObjectRule {
+    let patterns = |kinds: &[KindPattern]| {
+        let pattern =
+            |kind: &KindPattern| proto::KindPattern { group: kind.group.clone(), kind: kind.kind.clone() };
+        kinds.iter().map(pattern).collect()
+    };
+    proto::ObjectRule {
+        name: rule.name.clone(),
+        cluster_scoped_kinds: patterns(&rule.cluster_scoped),
+        denied_kinds: patterns(&rule.denied),
+        any_namespace: rule.namespaces.is_none(),
+        namespaces: rule.namespaces.clone().unwrap_or_default(),
     }
 }
 
@@ -234,6 +255,7 @@ pub fn failure(failure: &proto::Failure) -> Failure {
         F::NotReady => Category::NotReady,
         F::Cancelled => Category::Cancelled,
         F::Rejected => Category::Rejected,
+        F::NotAllowed => Category::NotAllowed,
         F::Internal | F::Unspecified => Category::Internal,
     };
     Failure::new(category, failure.message.clone())
@@ -304,6 +326,41 @@ pub fn duration(duration: Duration) -> Option<prost_types::Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_has_the_account_and_the_rules_of_its_boundary() {
+        use chandler_core::{
+            identity::ClusterKey,
+            target::TargetTls,
+            tenancy::{Boundary, WorkloadAccount},
+        };
+        let rule = |namespaces| ObjectRule {
+            name: "AddonTenancy team".to_owned(),
+            cluster_scoped: vec![KindPattern { group: "example.com".to_owned(), kind: "*".to_owned() }],
+            denied: Vec::new(),
+            namespaces,
+        };
+        let mut to = Target {
+            cluster: ClusterKey::new("fleet", "blue"),
+            server: "https://blue.example".to_owned(),
+            tls: TargetTls::default(),
+            auth: None,
+            proxy: None,
+            request_timeout: Duration::from_secs(30),
+            boundary: Boundary::default(),
+        };
+        let free = target(&to);
+        assert!(free.impersonate.is_none() && free.object_rules.is_empty());
+        let account = WorkloadAccount { namespace: "team".to_owned(), name: "deployer".to_owned() };
+        to.boundary =
+            Boundary { account: Some(account), rules: vec![rule(None), rule(Some(vec!["team".to_owned()]))] };
+        let bound = target(&to);
+        assert_eq!(bound.impersonate.unwrap().user, "system:serviceaccount:team:deployer");
+        let [any, listed] = &bound.object_rules[..] else { panic!("{:?}", bound.object_rules) };
+        assert!(any.any_namespace && any.namespaces.is_empty());
+        assert!(!listed.any_namespace && listed.namespaces == ["team"]);
+        assert_eq!(listed.cluster_scoped_kinds[0].group, "example.com");
+    }
 
     #[test]
     fn a_result_without_a_release_is_not_that_of_an_apply() {

@@ -141,6 +141,7 @@ impl ApiServer {
             auth: None,
             proxy: None,
             request_timeout: Duration::from_secs(10),
+            boundary: chandler_core::tenancy::Boundary::default(),
         }
     }
 

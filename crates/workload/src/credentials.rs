@@ -53,6 +53,7 @@ mod tests {
             auth,
             proxy: None,
             request_timeout: Duration::from_secs(30),
+            boundary: chandler_core::tenancy::Boundary::default(),
         }
     }
 

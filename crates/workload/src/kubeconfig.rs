@@ -78,6 +78,7 @@ pub fn target_from_kubeconfig(cluster: &ClusterKey, text: &str) -> Result<Target
         auth: auth(user),
         proxy: proxy_from_url(server.proxy_url.as_deref().unwrap_or_default())?,
         request_timeout: REQUEST_TIMEOUT,
+        boundary: chandler_core::tenancy::Boundary::default(),
     })
 }
 

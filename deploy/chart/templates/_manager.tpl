@@ -45,6 +45,12 @@
 - --refuse-unverified-tls
 - --require-login-hosts
 {{- end }}
+{{- with (.Values.security).defaultWorkloadServiceAccount }}
+- --default-workload-service-account={{ . }}
+{{- end }}
+{{- if (.Values.security).ignoreTenancies }}
+- --ignore-tenancies
+{{- end }}
 {{- range (.Values.security).allowAddresses }}
 - --allow-address={{ . }}
 {{- end }}

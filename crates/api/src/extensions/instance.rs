@@ -97,6 +97,12 @@ pub struct ExtensionInstanceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
+    /// The ServiceAccount of the workload cluster, in the namespace of the release, as which objects of the release are read, written
+    /// and deleted. If unset, the one of the AddonTenancy or of `--default-workload-service-account`, or else the user of the
+    /// kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), extend("pattern" = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub workload_service_account_name: Option<String>,
     /// Options of operations.
     #[serde(default)]
     #[schemars(extend("default" = {}))]

@@ -170,6 +170,24 @@ pub(super) fn objects_require_service_account() -> Rule {
     .message("serviceAccountName must be set: other objects are read with the rights of that account")
 }
 
+/// The beginning of a URL names a scheme and a host, so that it cannot match another host.
+pub(super) fn url_prefixes() -> Rule {
+    Rule::new("self.all(prefix, prefix.matches('^(https|oci|ssh)://[^/@?#%]+(/[^@?#%]*)?$'))").message(
+        "must be beginnings of URLs with a host, such as https://charts.example/team, without user names",
+    )
+}
+
+/// Names of namespaces, which may end in `*`.
+pub(super) fn namespace_patterns() -> Rule {
+    Rule::new("self.all(name, name.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?|([a-z0-9][-a-z0-9]*)?[*])$'))")
+        .message("must be names of namespaces; only the last character may be *")
+}
+
+pub(super) fn names_or_selector() -> Rule {
+    Rule::new("has(self.names) && self.names.size() > 0 || has(self.selector)")
+        .message("names or selector must be set")
+}
+
 /// Objects have no form of their own that parameters could have.
 pub(super) fn objects_require_template() -> Rule {
     Rule::new("!has(self.objects) || has(self.template)")
@@ -192,6 +210,57 @@ pub(super) fn relative_path() -> Rule {
 }
 
 /// Returns the schema of an arbitrary JSON object.
+/// The schema of a label selector that can be evaluated. That of Kubernetes accepts any operator.
+pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
+    let values = "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 \
+                  : !has(self.values) || self.values.size() == 0";
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that a namespace must have.",
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+            },
+            "matchExpressions": {
+                "description": "Requirements that the labels of a namespace must meet.",
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {
+                            "description": "The key of the label.",
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 317,
+                        },
+                        "operator": {
+                            "description": "How the label is compared with the values.",
+                            "type": "string",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                        },
+                        "values": {
+                            "description": "Values of the label, for In and NotIn.",
+                            "type": "array",
+                            "maxItems": 256,
+                            "x-kubernetes-list-type": "atomic",
+                            "items": {"type": "string", "maxLength": 63},
+                        },
+                    },
+                    "x-kubernetes-validations": [{
+                        "rule": values,
+                        "message": "values must be set for the operators In and NotIn, and only for them",
+                    }],
+                },
+            },
+        },
+    })
+}
+
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

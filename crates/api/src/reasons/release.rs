@@ -31,6 +31,8 @@ string_enum! {
         VerificationFailed = "VerificationFailed",
         /// The namespace uses as much of a shared resource, such as the package store, as it may.
         QuotaExceeded = "QuotaExceeded",
+        /// An AddonTenancy does not allow the source, the namespace, the account or an object of the release.
+        NotAllowed = "NotAllowed",
         /// Another object claims the same release.
         ReleaseCollision = "ReleaseCollision",
         /// Releases that this one depends on are not ready.

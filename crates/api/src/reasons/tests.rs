@@ -10,7 +10,7 @@ fn sorted(reasons: impl IntoIterator<Item = Reason>) -> Vec<&'static str> {
 }
 
 /// The categories, which catalogs, Extensions and Syncs use as reasons.
-const CATEGORIES: [&str; 21] = [
+const CATEGORIES: [&str; 22] = [
     "Cancelled",
     "Conflict",
     "Forbidden",
@@ -21,6 +21,7 @@ const CATEGORIES: [&str; 21] = [
     "InvalidPackage",
     "InvalidSpec",
     "InvalidValues",
+    "NotAllowed",
     "NotReady",
     "PackageNotFound",
     "QuotaExceeded",
@@ -69,6 +70,7 @@ fn reasons_of_release_objects_are_stable() {
             "HelmReleasePending",
             "InSync",
             "InvalidSpec",
+            "NotAllowed",
             "NotAvailable",
             "PolicyConflict",
             "PolicyInvalid",
@@ -112,6 +114,7 @@ fn reasons_of_release_objects_are_stable() {
             "Healthy",
             "InSync",
             "InvalidSpec",
+            "NotAllowed",
             "NotAvailable",
             "Pending",
             "PolicyConflict",

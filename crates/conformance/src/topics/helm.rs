@@ -1,6 +1,7 @@
 //! What Helm charts and agreement with the helm CLI require of a tool that declares `helm-records`.
 
 mod agreement;
+mod boundary;
 mod cancel;
 mod changeover;
 mod crash;
@@ -20,7 +21,7 @@ mod values;
 use crate::Case;
 
 /// The Helm topics.
-pub const TOPICS: [&[Case]; 16] = [
+pub const TOPICS: [&[Case]; 17] = [
     packages::CASES,
     values::CASES,
     agreement::CASES,
@@ -32,6 +33,7 @@ pub const TOPICS: [&[Case]; 16] = [
     methods::CASES,
     changeover::CASES,
     crds::CASES,
+    boundary::CASES,
     drift::CASES,
     crash::CASES,
     cancel::CASES,

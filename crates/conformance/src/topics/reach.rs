@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use chandler_tool::generated::tool::{FailureCategory, Impersonate, ReleaseStatus, StepKind, Target};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::PostParams;
+use chandler_tool::generated::tool::{FailureCategory, ReleaseStatus, StepKind, Target};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -35,7 +33,6 @@ pub const CASES: &[Case] = &[
         partly_forbidden,
         "A permission that is missing for one object is FORBIDDEN, and the resource is named."
     ),
-    case!("reach/impersonated", [], impersonated, "Impersonation limits the tool to the user's permissions."),
     case!(
         "reach/proxied",
         [],
@@ -128,17 +125,7 @@ async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
     let target = context.account("half", false).await?;
     let records = &context.profile.records()?.resource;
     let permission = json!({"apiGroups": [records.group], "resources": [records.plural], "verbs": ["*"]});
-    let role = json!({"metadata": {"name": "half"}, "rules": [permission]});
-    let binding = json!({
-        "metadata": {"name": "half"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "half"},
-        "subjects": [{"kind": "ServiceAccount", "name": "half", "namespace": context.namespace}],
-    });
-    let read = |error: serde_json::Error| CaseError::Host(error.into());
-    let (role, binding): (Role, RoleBinding) =
-        (serde_json::from_value(role).map_err(read)?, serde_json::from_value(binding).map_err(read)?);
-    context.api().create(&PostParams::default(), &role).await?;
-    context.api().create(&PostParams::default(), &binding).await?;
+    context.grant("half", &json!([permission])).await?;
     // A kind that no tool records its releases in.
     let service =
         "apiVersion: v1\nkind: Service\nmetadata: {name: $(release)}\nspec: {ports: [{port: 80}]}\n";
@@ -151,15 +138,6 @@ async fn partly_forbidden(context: &Context) -> Result<(), CaseError> {
         failure.message
     );
     Ok(())
-}
-
-async fn impersonated(context: &Context) -> Result<(), CaseError> {
-    let target = Target {
-        cluster: format!("{}/impersonated", context.namespace),
-        impersonate: Some(Impersonate { user: "somebody".to_owned(), groups: Vec::new() }),
-        ..context.target()
-    };
-    all_fail(context, &target, FailureCategory::Forbidden).await
 }
 
 async fn proxied(context: &Context) -> Result<(), CaseError> {

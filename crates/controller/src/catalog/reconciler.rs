@@ -9,6 +9,7 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     poll::{LastPoll, interval, poll_delay},
+    tenancy::SourceUse,
 };
 use chandler_source::{Access, Catalog, CatalogRequest};
 use jiff::Timestamp;
@@ -121,6 +122,15 @@ impl Reconciler<'_> {
 
     async fn read(&self) -> Result<PollResult, Failure> {
         interval(&self.catalog.spec.interval)?;
+        match &self.catalog.spec.source {
+            Some(source) => {
+                self.context.sources.check_allowed(&source.source_ref, &self.namespace()).await?;
+            }
+            None => {
+                let source = SourceUse::Url(&self.catalog.spec.url);
+                self.context.tenancies.check_source(&self.namespace(), source).await?;
+            }
+        }
         let selection = Selection::new(self.catalog.spec.filter.as_ref())?;
         let access = catalog_access(&self.context.client, &self.namespace(), &self.catalog.spec).await?;
         let request = self.request(&access, &selection);
@@ -300,6 +310,7 @@ mod tests {
                 polls: Mutex::default(),
                 observed: Mutex::default(),
                 read: Mutex::default(),
+                tenancies: crate::tenancies::Tenancies::new(offline(), None),
                 readers: Arc::new(NamespaceSemaphore::new(1)),
             };
             let (catalog, context) = (Arc::new(catalog), Arc::new(context));

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use chandler_api::extensions::{Extension, ExtensionCatalog, ExtensionInstance};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt as _,
     api::{ApiResource, DynamicObject},
@@ -33,6 +34,10 @@ use crate::{
 
 /// The kind of Clusters, for metrics.
 pub const CLUSTER: &str = "Cluster";
+
+fn conditions_of(extension: &Extension) -> &[Condition] {
+    extension.status.as_ref().map_or(&[], |status| &status.conditions)
+}
 
 /// The controllers of Extensions and of Clusters.
 pub struct ExtensionControllers {
@@ -124,6 +129,9 @@ impl WatchedExtensions {
         });
         let stores: Vec<_> = extensions.iter().map(|(store, _)| store.clone()).collect();
         tasks.spawn(follow_catalogs(caches.catalogs.clone(), stores.clone(), shared.router.clone()));
+        let router = shared.router.clone();
+        let retry = move |extension: &Extension| router.enqueue_extension(extension);
+        tasks.spawn(shared.tenancies.clone().retry_refused(stores.clone(), conditions_of, retry));
         tasks.spawn(follow_sources(
             caches.source_packages.sources().changes(),
             stores,

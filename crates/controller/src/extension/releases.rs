@@ -152,6 +152,8 @@ impl InstanceReleases {
             known.insert(source.clone(), found.clone());
             match found {
                 Ok(Some(folder)) => {
+                    let catalog = source.catalog.as_ref().filter(|catalog| catalog.scope == Scope::Platform);
+                    draft.content.platform_catalog = catalog.map(|catalog| catalog.name.clone());
                     draft.content.source = folder.offered.source.clone();
                     draft.layers.source = folder.offered.source.clone();
                     draft.offered = Some(folder);

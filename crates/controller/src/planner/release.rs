@@ -20,6 +20,7 @@ use chandler_core::{
         Wait, wait_text,
     },
     target::Target,
+    tenancy::ReleaseUse,
 };
 use chandler_tool::{PackageTool, ReleaseDetails, RenderOrder, RenderedRelease};
 use tokio::task::spawn_blocking;
@@ -96,7 +97,8 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let PlannedObject { object, unwritten, secrets, existing, generation } = planned;
         let state = (self.context.placement_state)(&applied);
         let desired = self.desired(&state, &object, unwritten).await?;
-        let situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
+        let mut situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
+        situation.refused = self.context.boundary(&desired, ReleaseUse::Desired).await.err();
         let (mut plan, name) = (plan_of(&desired), desired.release.to_string());
         if situation.facts.state != ClusterState::Available {
             let observed = situation.observed(InventoryState::Loading, InputState::Unresolved, None);

@@ -9,6 +9,7 @@ use chandler_core::{
         Claimant, Collision, Desired, InputState, InventoryState, Observed, PastFailure, ReleaseKind,
         RequestedRollback, Strategy, TestNeed, past_failure, retry_requested_at,
     },
+    tenancy::Refusal,
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -62,6 +63,8 @@ pub struct Situation {
     strategy: Strategy,
     timeout: Duration,
     remove_with_cluster: bool,
+    /// Why AddonTenancies do not let the release be changed.
+    pub refused: Option<Refusal>,
     now: Timestamp,
 }
 
@@ -107,6 +110,7 @@ impl Situation {
             strategy: desired.strategy,
             timeout: desired.execution.timeout,
             remove_with_cluster: facts.waits_for_uninstalls(now) && desired.remove_with_cluster,
+            refused: None,
             state,
             facts,
             now,
@@ -133,6 +137,7 @@ impl Situation {
             placement_changing: false,
             suspended: self.suspended,
             policy_missing: self.state.policy.missing(),
+            refused: self.refused.as_ref(),
             remediation: self.state.policy.effective().remediation,
             retry_at: self.retry_at,
             cluster: self.facts.state,

@@ -2,20 +2,22 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference};
+use chandler_api::extensions::{ExtensionCatalog, PackageSource, Reference, Scope};
 use chandler_core::{
     catalog::{Entry, Namespace, OfferedFolder, Usage, may_use, offered_folder},
     extension::namespace_of,
     failure::{Category, Failure},
     release::Desired,
+    tenancy::{SourceUse, package_url},
     version,
 };
-use chandler_source::{Access, Signers};
+use chandler_source::{Access, ResolvedPackage, Signers};
 use kube::{Client, ResourceExt as _};
 
 use crate::{
     catalog::{Catalogs, catalog_access, catalog_signers},
     namespace_labels::NamespaceLabels,
+    tenancies::Tenancies,
 };
 
 /// The catalogs that release objects and Extensions may name. Clones share them.
@@ -26,6 +28,7 @@ pub struct NamedCatalogs {
     /// The namespace whose catalogs are available to all namespaces.
     pub platform: String,
     labels: NamespaceLabels,
+    tenancies: Tenancies,
 }
 
 /// A package of a catalog that is a folder of a Source.
@@ -39,7 +42,57 @@ pub struct CatalogFolder {
 impl NamedCatalogs {
     pub fn new(client: Client, catalogs: Catalogs, platform: String) -> Self {
         let labels = NamespaceLabels::new(client.clone());
-        Self { client, catalogs, platform, labels }
+        let tenancies = Tenancies::new(client.clone(), None);
+        Self { client, catalogs, platform, labels, tenancies }
+    }
+
+    /// Lets AddonTenancies restrict which sources namespaces may use.
+    #[must_use]
+    pub fn under(self, tenancies: Tenancies) -> Self {
+        Self { tenancies, ..self }
+    }
+
+    /// Checks whether AddonTenancies allow a namespace to read from a source.
+    pub async fn check_allowed(&self, own: &str, source: &PackageSource) -> Result<(), Failure> {
+        let rules = self.tenancies.of(own).await?;
+        if rules.allow_everything() {
+            return Ok(());
+        }
+        if let Some(repository) = &source.repository {
+            return rules.check_source(SourceUse::Url(&package_url(repository, &source.chart)));
+        }
+        if let Some(reference) = source.source_ref.as_ref().filter(|one| one.scope == Scope::Platform) {
+            return rules.check_source(SourceUse::PlatformSource { name: &reference.name, catalog: None });
+        }
+        match &source.catalog {
+            Some(catalog) if catalog.scope == Scope::Platform => {
+                rules.check_source(SourceUse::PlatformCatalog(&catalog.name))
+            }
+            Some(catalog) => match self.catalogs.get(own, &catalog.name) {
+                Some(found) if found.spec.source.is_none() => {
+                    let url = package_url(&found.spec.url, &source.chart);
+                    rules.check_source(SourceUse::Url(&url))
+                }
+                // A Source of the namespace is fetched only from an allowed URL.
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Checks whether AddonTenancies allow a namespace to download a package. The index of an allowed repository may name an
+    /// address elsewhere; that of a catalog of the platform is the platform's.
+    pub async fn check_archive(
+        &self,
+        own: &str,
+        catalog: Option<&Reference>,
+        package: &ResolvedPackage,
+    ) -> Result<(), Failure> {
+        let is_platform = catalog.is_some_and(|catalog| catalog.scope == Scope::Platform);
+        match package.archive_url().filter(|_| !is_platform) {
+            Some(url) => self.tenancies.check_source(own, SourceUse::Url(url)).await,
+            None => Ok(()),
+        }
     }
 
     /// Fills in the repository of the catalog that `desired` refers to, if the filter of the catalog includes the package.

@@ -90,6 +90,7 @@ impl<R: ReleaseKind> ReleaseContext<R> {
             return Ok(version);
         }
         let desired = self.catalogs.located(desired).await?;
+        self.tenancies.of(&desired.cluster.namespace).await?.check_release(&desired)?;
         let access = self.access(&desired).await?;
         Ok(self.resolve(&desired, &access).await?.version)
     }
@@ -175,10 +176,14 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         self.catalogs.check_installed(own, catalog, (&desired.package.name, version)).await
     }
 
-    /// Resolves the package to a version that exists.
+    /// Resolves the package to a version that exists, at an address that AddonTenancies allow.
     async fn resolve(&self, desired: &Desired, access: &Access) -> Result<ResolvedPackage, Failure> {
         let (own, catalog) = (&desired.cluster.namespace, desired.access.catalog.as_ref());
-        self.catalogs.resolve(&self.packages, own, catalog, &desired.package, access).await
+        let resolved = self.catalogs.resolve(&self.packages, own, catalog, &desired.package, access).await?;
+        if let Some(url) = resolved.archive_url() {
+            self.tenancies.of(own).await?.check_archive(desired, url)?;
+        }
+        Ok(resolved)
     }
 
     /// Resolves the package that is pinned for a folder of a Source.

@@ -12,6 +12,7 @@ use chandler_core::{
     identity::{ClusterKey, ReleaseId, ToolId},
     release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
     target::Target,
+    tenancy::{Boundary, ReleaseUse},
 };
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
@@ -27,6 +28,7 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 pub use self::compare_and_test::Comparison;
 use super::{
     PlacementState, ReleaseContext,
+    boundary::check_capabilities,
     inputs::{self, Inputs},
 };
 use crate::{
@@ -120,6 +122,8 @@ pub(super) struct Start {
     pub requested: bool,
     /// What is compared.
     pub comparison: Option<Comparison>,
+    /// The inputs of the newest revision, which a removal removes.
+    pub installed: Option<InputDigest>,
     /// The revision that is tested.
     pub revision: Option<u32>,
     /// Whether the log of a failed test is read.
@@ -144,6 +148,8 @@ struct Run<'a> {
     operation_id: String,
     process: ProcessGuard,
     handle: &'a Handle<Outcome>,
+    /// What it may do on the cluster.
+    boundary: Boundary,
 }
 
 /// The parts of an operation, collected before it is queued. The values are not among them: they may be large, and there may
@@ -229,7 +235,12 @@ impl<R: ReleaseKind> Work<R> {
         let (key, result) = match self.prepare(&desired, &handle).await {
             Ok(prepared) => {
                 drop(desired);
-                (self.start.key.clone(), Box::pin(self.act(prepared, &handle)).await)
+                match Box::pin(self.begin(&handle)).await {
+                    Ok((desired, run)) => {
+                        (self.start.key.clone(), Box::pin(self.act(prepared, desired, run)).await)
+                    }
+                    Err((key, failure)) => (key, Err(failure)),
+                }
             }
             // It says nothing about the release, so it is no attempt at applying the inputs.
             Err(failure) => (failure_key::resolve(self.generation), Err(failure.into())),
@@ -337,17 +348,34 @@ impl<R: ReleaseKind> Work<R> {
         prepared.await.ok_or_else(not_begun)?
     }
 
+    /// Acquires a process, and decides what the operation may do. Returns the key of a failure with it: what AddonTenancies do
+    /// not allow, or what is not known about them, is no attempt at applying the inputs.
+    async fn begin<'h>(
+        &self,
+        handle: &'h Handle<Outcome>,
+    ) -> Result<(Desired, Run<'h>), (String, OperationFailure)> {
+        let own_key = || self.start.key.clone();
+        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await;
+        let process = process.map_err(|failure| (own_key(), OperationFailure::from(failure)))?;
+        // The process may have been acquired long after the slot.
+        let mut desired =
+            self.still_desired().ok_or_else(|| (own_key(), OperationFailure::from(not_begun())))?;
+        self.reduce_timeout(&mut desired);
+        let boundary = self.boundary(&desired).await.map_err(|failure| {
+            let is_attempt = matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. });
+            let key = if is_attempt { failure_key::resolve(self.generation) } else { own_key() };
+            (key, OperationFailure::from(failure))
+        })?;
+        let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
+        Ok((desired, Run { operation_id, process, handle, boundary }))
+    }
+
     async fn act(
         &self,
         prepared: Option<Prepared>,
-        handle: &Handle<Outcome>,
+        desired: Desired,
+        run: Run<'_>,
     ) -> Result<Done, OperationFailure> {
-        let process = Box::pin(handle.without_slot(self.tool.process(&self.id, &handle.cancel))).await?;
-        // The process may have been acquired long after the slot.
-        let mut desired = self.still_desired().ok_or_else(not_begun)?;
-        self.reduce_timeout(&mut desired);
-        let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
-        let run = Run { operation_id, process, handle };
         match &self.start.operation {
             Operation::Apply { kind, inputs } => {
                 let prepared = prepared.ok_or_else(not_begun)?;
@@ -378,12 +406,27 @@ impl<R: ReleaseKind> Work<R> {
         }
     }
 
+    /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it.
+    async fn boundary(&self, desired: &Desired) -> Result<Boundary, Failure> {
+        let release_use = match self.start.operation {
+            Operation::Apply { .. } | Operation::Compare | Operation::Test { .. } => ReleaseUse::Desired,
+            Operation::Rollback { .. } => ReleaseUse::Rollback,
+            Operation::Remove | Operation::UninstallFailed => {
+                ReleaseUse::Removal { installed: self.start.installed.as_ref() }
+            }
+        };
+        let boundary = self.context.boundary(desired, release_use).await?;
+        check_capabilities(&self.tool, &boundary).await?;
+        Ok(boundary)
+    }
+
     /// Returns how to reach the cluster, with the newest credentials. It is read last: a download may have taken longer than a
     /// token is valid.
-    fn target(&self) -> Result<Target, Failure> {
-        self.connection.target().ok_or_else(|| {
+    fn target(&self, boundary: &Boundary) -> Result<Target, Failure> {
+        let target = self.connection.target().ok_or_else(|| {
             Failure::new(Category::Unreachable, format!("cluster {} is not connected", self.cluster))
-        })
+        })?;
+        Ok(Target { boundary: boundary.clone(), ..target })
     }
 
     async fn apply(
@@ -395,7 +438,7 @@ impl<R: ReleaseKind> Work<R> {
         inputs: &Inputs,
     ) -> Result<Applied, OperationFailure> {
         let Prepared { values, package } = prepared;
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("apply");
         let order = ApplyOrder {
             operation_id: run.operation_id,
@@ -422,7 +465,7 @@ impl<R: ReleaseKind> Work<R> {
         let Some(Restored { revision, inputs }) = &self.start.restored else {
             return Err(not_begun().into());
         };
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("rollback");
         let order = RollbackOrder {
             operation_id: run.operation_id,
@@ -440,7 +483,7 @@ impl<R: ReleaseKind> Work<R> {
     }
 
     async fn remove(&self, run: Run<'_>, desired: Desired) -> Result<(), OperationFailure> {
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("remove");
         let order = RemoveOrder {
             operation_id: run.operation_id,

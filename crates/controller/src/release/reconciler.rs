@@ -15,15 +15,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chandler_api::{capi::DELETE_FOR_MOVE_ANNOTATION, status::ReleaseStatus};
 use chandler_core::{
-    digest::InputMark,
+    digest::{InputDigest, InputMark},
     failure::{Category, Failure},
     inventory::RevisionState,
     poll::Poll,
     release::{
-        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind, Plan,
-        ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback, past_failure, plan,
-        retry_requested_at,
+        Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind,
+        PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
+        past_failure, plan, retry_requested_at,
     },
+    tenancy::{Refusal, ReleaseUse},
 };
 use chandler_tool::ReleaseDetails;
 use chandler_workload::InventoryView;
@@ -50,6 +51,8 @@ const CATCH_UP: Duration = Duration::from_secs(30);
 const TOOL_RETRY: Duration = Duration::from_secs(15);
 /// How soon a release is reconciled again that waits for its placement.
 const PLACEMENT_RETRY: Duration = Duration::from_secs(1);
+/// How soon a release is reconciled again that another label of its namespace may allow.
+const LABEL_RETRY: Duration = Duration::from_mins(1);
 /// How many plans one reconcile follows.
 const ROUNDS: usize = 5;
 
@@ -64,6 +67,10 @@ pub struct Reconciler<R: ReleaseKind> {
     rollback_to: Option<RevisionState>,
     /// What is compared with the package.
     drift: DriftPlan,
+    /// Why AddonTenancies do not let the release be changed.
+    refused: Option<Refusal>,
+    /// The inputs of the newest revision, if Chandler has created it.
+    installed: Option<InputDigest>,
     /// The status that was written last.
     written: ReleaseStatus,
     status: ReleaseStatus,
@@ -102,6 +109,8 @@ where
             state,
             rollback_to: None,
             drift: DriftPlan::default(),
+            refused: None,
+            installed: None,
             written,
             status,
             outcome_number: None,
@@ -116,6 +125,9 @@ where
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
         };
+        if !self.deleting() {
+            self.refused = self.context.boundary(&desired, ReleaseUse::Desired).await.err();
+        }
         self.take_in_outcome(&desired);
         let mut view = self.view(&desired).await;
         let mut decision = Plan::NoOp;
@@ -222,6 +234,7 @@ where
         }
         let expectation = self.state.expectation.clone();
         let seen = expectation.as_ref().map_or(listed, |expected| expected.seen.as_ref());
+        self.installed = seen.and_then(|seen| Some(seen.mark.as_ref()?.digest.clone()));
         let unchanged_since = match &view.inventory {
             InventoryView::Known(inventory) => {
                 inventory.newest_unchanged_since(&desired.release, expectation.as_ref())
@@ -243,7 +256,7 @@ where
         let own = ObjectKey::of(&*self.object);
         let (unmet, needed_by) = self.context.dependencies(&own, desired, view.facts.is_deleting());
         let inputs = self.known_inputs(desired, view);
-        let past = self.status.last_failure.as_ref().and_then(|last| past_failure(last, &self.uid));
+        let past = self.past_failure();
         let requested_rollback = inputs
             .as_ref()
             .and_then(|inputs| self.placement.requested_rollback(&*self.object, &inputs.digest));
@@ -261,6 +274,7 @@ where
             placement_changing: !placement.is_applied,
             suspended: placement.suspends(&*self.object),
             policy_missing: placement.policy.missing(),
+            refused: self.refused.as_ref(),
             remediation: placement.policy.effective().remediation,
             retry_at: retry_requested_at(&*self.object),
             cluster: view.facts.state,
@@ -302,6 +316,14 @@ where
             self.publish_impossible_rollback(desired);
         }
         plan
+    }
+
+    /// Returns the last failure. AddonTenancies may allow now what they did not allow when they were other ones.
+    fn past_failure(&self) -> Option<PastFailure> {
+        let past = past_failure(self.status.last_failure.as_ref()?, &self.uid)?;
+        let is_outdated =
+            past.failure.category == Category::NotAllowed && past.at < self.context.tenancies.changed_at();
+        (!is_outdated).then_some(past)
     }
 
     /// Returns the revision that was read and differs from these inputs.
@@ -448,6 +470,13 @@ where
             Plan::Wait(Wait::Unavailable(failure)) if failure.category == Category::ToolUnavailable => {
                 TOOL_RETRY
             }
+            // Nor what would report that the labels of a namespace can be read, or that they are other ones.
+            Plan::Wait(Wait::NotAllowed { failure } | Wait::RulesUnknown { failure })
+                if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
+            {
+                TOOL_RETRY
+            }
+            Plan::Wait(Wait::NotAllowed { .. }) if self.context.tenancies.select_by_label() => LABEL_RETRY,
             Plan::Wait(Wait::Backoff { until, .. } | Wait::ForeignOperation { until, .. }) => {
                 queue::until(*until)
             }

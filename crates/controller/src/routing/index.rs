@@ -221,6 +221,12 @@ impl Index {
         listed(work)
     }
 
+    /// Handles a change of AddonTenancies, which may be about everything.
+    pub fn on_tenancies(&self) -> Vec<Enqueue> {
+        let placements = self.all_placements().map(|placement| Enqueue::Placement(placement.key.clone()));
+        placements.chain(self.releases.keys().cloned().map(Enqueue::Release)).collect()
+    }
+
     /// Handles other revisions of Sources. `namespaces` are those with Extensions whose packages are made of files of Sources.
     pub fn on_revisions(&self, namespaces: &BTreeSet<String>) -> Vec<Enqueue> {
         let of_platform = namespaces.contains(&self.platform);

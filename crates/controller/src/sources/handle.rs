@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::extensions::{Source, SourceRef};
+use chandler_api::extensions::{Scope, Source, SourceRef};
 use chandler_core::{
     catalog::Namespace,
     extension::namespace_of,
     failure::{Category, Failure},
     source::{Origin, content_key, may_use_source},
+    tenancy::SourceUse,
 };
 use chandler_source::{FilesOwner, Packages, SourceTree, StoredRevision};
 use kube::{
@@ -29,6 +30,7 @@ use crate::{
     locks::Mutex,
     namespace_labels::NamespaceLabels,
     single_flight::SingleFlight,
+    tenancies::Tenancies,
     watch::{are_listed, listed},
 };
 
@@ -44,6 +46,7 @@ pub struct Sources {
     pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
     labels: NamespaceLabels,
+    tenancies: Tenancies,
     changes: watch::Sender<u64>,
     /// Files that a caller still has in memory, by uid.
     cached: Arc<Mutex<HashMap<String, CachedTree>>>,
@@ -81,6 +84,11 @@ pub(super) fn unavailable(named: &str, why: &str) -> Failure {
     Failure::new(Category::SourceUnavailable, format!("{named} {why}; see its condition Ready"))
 }
 
+fn missing(namespace: &str, name: &str) -> Failure {
+    let why = format!("Source {namespace}/{name} does not exist; what was applied from it is left unchanged");
+    Failure::new(Category::SourceUnavailable, why)
+}
+
 impl Sources {
     pub(super) fn new(
         client: Client,
@@ -91,6 +99,7 @@ impl Sources {
     ) -> Self {
         Self {
             labels: NamespaceLabels::new(client.clone()),
+            tenancies: Tenancies::new(client.clone(), None),
             client,
             objects,
             packages,
@@ -107,6 +116,26 @@ impl Sources {
     /// Creates a cache of Sources that were listed once and are not watched.
     pub fn listed(client: Client, objects: Vec<Source>, packages: Arc<Packages>, platform: &str) -> Self {
         Self::new(client, vec![listed(objects)], packages, platform, watch::Sender::default())
+    }
+
+    /// Lets AddonTenancies restrict which Sources namespaces may use.
+    #[must_use]
+    pub fn under(self, tenancies: Tenancies) -> Self {
+        Self { tenancies, ..self }
+    }
+
+    /// Checks whether AddonTenancies allow a namespace to use a Source.
+    pub async fn check_allowed(&self, reference: &SourceRef, namespace: &str) -> Result<(), Failure> {
+        let rules = self.tenancies.of(namespace).await?;
+        if rules.allow_everything() {
+            return Ok(());
+        }
+        if reference.scope == Scope::Platform {
+            return rules.check_source(SourceUse::PlatformSource { name: &reference.name, catalog: None });
+        }
+        let source = self.find(namespace, &reference.name);
+        let source = source.ok_or_else(|| missing(namespace, &reference.name))?;
+        rules.check_source(SourceUse::Url(&Origin::of(&source.spec)?.url()))
     }
 
     pub(super) fn with_min_interval(self, min_interval: Duration) -> Self {
@@ -159,12 +188,7 @@ impl Sources {
     /// Returns the Source that an object of `namespace` refers to, if that namespace may use it.
     pub(super) async fn get(&self, reference: &SourceRef, namespace: &str) -> Result<Arc<Source>, Failure> {
         let home = namespace_of(reference.scope, namespace, &self.platform);
-        let found = self.find(home, &reference.name).ok_or_else(|| {
-            let name = &reference.name;
-            let why =
-                format!("Source {home}/{name} does not exist; what was applied from it is left unchanged");
-            Failure::new(Category::SourceUnavailable, why)
-        })?;
+        let found = self.find(home, &reference.name).ok_or_else(|| missing(home, &reference.name))?;
         let labels = self.labels(&found, namespace).await?;
         let platform: &str = &self.platform;
         may_use_source(&found, Some(platform), Namespace { name: namespace, labels: &labels })?;

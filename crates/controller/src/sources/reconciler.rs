@@ -7,9 +7,10 @@ use chandler_core::{
     failure::Failure,
     poll::{LastPoll, poll_delay},
     source::{
-        PollCause, PollRequest, PollResult, RemoteRefs, interval_remark, max_refs_age, poll_interval,
+        Origin, PollCause, PollRequest, PollResult, RemoteRefs, interval_remark, max_refs_age, poll_interval,
         poll_seed, report, summary,
     },
+    tenancy::SourceUse,
 };
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
@@ -122,6 +123,9 @@ impl Reconciler<'_> {
 
     async fn current(&self, is_requested: bool) -> Result<FetchResult, Failure> {
         poll_interval(&self.source.spec.interval, self.context.min_interval)?;
+        let (url, namespace) = (Origin::of(&self.source.spec)?.url(), self.source.namespace());
+        let namespace = namespace.unwrap_or_default();
+        self.context.tenancies.check_source(&namespace, SourceUse::Url(&url)).await?;
         let generation = self.source.metadata.generation;
         let cause = if is_requested {
             PollCause::Request

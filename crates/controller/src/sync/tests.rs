@@ -12,7 +12,11 @@ use chandler_core::{
 };
 use chandler_source::SourceTree;
 use futures::future::{BoxFuture, ready};
-use kube::runtime::{reflector::store::Writer, watcher::Event};
+use kube::{
+    Client,
+    api::DynamicObject,
+    runtime::{reflector::store::Writer, watcher::Event},
+};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 
@@ -24,6 +28,7 @@ use crate::{
     events::Events,
     fake_api_server::{FakeApiServer, Logged},
     locks::Mutex,
+    tenancies::Tenancies,
     watch::{Change, Scope},
 };
 
@@ -76,6 +81,7 @@ impl Render for PlainFiles {
 struct World {
     server: FakeApiServer,
     tree: Arc<FakeTree>,
+    tenancies: Vec<Arc<DynamicObject>>,
 }
 
 fn map_path(name: &str) -> String {
@@ -107,7 +113,13 @@ impl World {
         server.put(SYNC, sync);
         let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
         let tree = FakeTree { current: Mutex::new(Err(unread)), changes: watch::Sender::default() };
-        Self { server, tree: Arc::new(tree) }
+        Self { server, tree: Arc::new(tree), tenancies: Vec::new() }
+    }
+
+    fn tenancies(&self, client: &Client) -> Tenancies {
+        let tenancies = Tenancies::new(client.clone(), None);
+        tenancies.set(&self.tenancies);
+        tenancies
     }
 
     /// A Sync that deletes what is removed from its folder.
@@ -152,6 +164,7 @@ impl World {
             runs: Mutex::default(),
             limit: Arc::new(Semaphore::new(4)),
             platform: "platform".to_owned(),
+            tenancies: self.tenancies(&client),
             client,
         })
     }
@@ -565,4 +578,29 @@ async fn a_sync_does_not_keep_its_namespace_from_being_deleted() {
         let finalizers = world.finalizers();
         assert_eq!(finalizers.is_empty(), deleted, "without a deleted namespace, permissions may come back");
     }
+}
+
+#[tokio::test]
+async fn a_revision_with_an_object_that_a_tenancy_does_not_allow_changes_nothing() {
+    let mut world = World::new(&json!({}));
+    let mut tenancy = DynamicObject::new("team", &crate::tenancies::resource());
+    tenancy.data = json!({"spec": {
+        "namespaces": {"names": ["fleet"]}, "kinds": {"denied": [{"group": "cluster.x-k8s.io", "kind": "*"}]},
+    }});
+    world.tenancies.push(Arc::new(tenancy));
+    world.push("r1", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "NotAllowed");
+    assert!(!world.exists(&map_path("a")) && !world.exists(CLUSTER));
+    let message = conditions::find(&world.status().conditions, "Ready").unwrap().message.clone();
+    assert!(message.contains("AddonTenancy team") && message.contains("spec.kinds.denied"), "{message}");
+    world.push("r2", &[("clusters/a.yaml", map("a"))]);
+    world.reconcile().await;
+    assert_eq!(world.reason("Ready"), "Applied");
+    world.push("r3", &[("clusters/a.yaml", map("a")), ("clusters/b.yaml", cluster())]);
+    world.reconcile().await;
+    assert!(world.exists(&map_path("a")), "what was applied is kept");
+    world.tenancies.clear();
+    world.reconcile().await;
+    assert!(world.exists(CLUSTER), "without the tenancy everything is allowed");
 }

@@ -30,7 +30,11 @@ impl Trees for Sources {
         source: &'a Reference,
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>> {
-        Self::tree(self, source, namespace).boxed()
+        async move {
+            self.check_allowed(source, namespace).await?;
+            Self::tree(self, source, namespace).await
+        }
+        .boxed()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -166,6 +166,7 @@ fn without_holds<'a>(observed: &Observed<'a>) -> Observed<'a> {
         placement_changing: false,
         suspended: false,
         policy_missing: None,
+        refused: None,
         remediation: None,
         retry_at: None,
         collision: &Collision::None,

@@ -18,6 +18,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::Strategy,
+    tenancy::{Recorded, platform_extension},
 };
 
 impl PlacementKind for ExtensionInstance {
@@ -56,7 +57,9 @@ impl PlacementKind for ExtensionInstance {
     }
 
     fn shared_spec(&self) -> Value {
-        spec_without(&self.spec, &["clusters", "dependencies", "serviceAccountName", "policyRef"])
+        let not_shared =
+            ["clusters", "dependencies", "serviceAccountName", "policyRef", "workloadServiceAccountName"];
+        spec_without(&self.spec, &not_shared)
     }
 
     fn follows_newest_version(&self) -> bool {
@@ -120,6 +123,8 @@ pub struct ReleaseContent {
     pub values_secret: Option<ValuesSecret>,
     pub depends_on: Vec<String>,
     pub on_cluster_delete: OnClusterDelete,
+    /// The catalog of the platform that offers the folder in `source`.
+    pub platform_catalog: Option<String>,
 }
 
 /// Returns the name of the release object of an instance for a cluster. If the instance names a single cluster, it is
@@ -187,11 +192,19 @@ pub fn addon_release(
     if let Some(filter) = instance.labels().get(WATCH_FILTER_LABEL) {
         object.labels_mut().insert(WATCH_FILTER_LABEL.to_owned(), filter.clone());
     }
+    let recorded = Recorded {
+        account: instance.spec.workload_service_account_name.clone(),
+        platform_extension: platform_extension(instance).map(str::to_owned),
+        platform_catalog: content.platform_catalog,
+        ..Recorded::default()
+    };
+    recorded.write(&mut object, existing);
     object
 }
 
 #[cfg(test)]
 mod tests {
+    use chandler_api::extensions::PLATFORM_EXTENSION_ANNOTATION;
     use serde_json::json;
 
     use super::*;
@@ -235,6 +248,33 @@ mod tests {
         assert!(object.name_any().starts_with("net-blue-"));
         assert!(ExtensionInstance::same_request(&object, &object));
     }
+
+    /// The account and the exemption from AddonTenancies are those of the spec that is written with them.
+    #[test]
+    fn the_origin_of_the_spec_is_recorded_with_it_and_removed_explicitly() {
+        let cluster = ClusterKey::new("fleet", "blue");
+        let clusters = json!({"name": "blue"});
+        let platform = json!({"extension": {"name": "cni", "scope": "Platform"}, "clusters": clusters});
+        let own = json!({
+            "source": {"repository": "https://c.example", "chart": "cni"}, "clusters": clusters,
+            "workloadServiceAccountName": "deployer",
+        });
+        let compose = |spec: &Value, existing: Option<&AddonRelease>| {
+            addon_release(&instance(spec), &cluster, ReleaseContent::default(), existing)
+        };
+        let first = compose(&platform, None);
+        assert_eq!(Recorded::of(&first).platform_extension.as_deref(), Some("cni"));
+        let second = compose(&own, Some(&first));
+        let recorded = Recorded::of(&second);
+        assert_eq!((recorded.account.as_deref(), recorded.platform_extension), (Some("deployer"), None));
+        assert_eq!(second.annotations()[PLATFORM_EXTENSION_ANNOTATION], "", "it is overwritten");
+        assert!(!ExtensionInstance::same_request(&first, &second));
+        let third = compose(&platform, Some(&second));
+        assert_eq!(Recorded::of(&third), Recorded::of(&first));
+        let plain = compose(&json!({"extension": {"name": "cni"}, "clusters": clusters}), None);
+        assert!(plain.annotations().is_empty(), "nothing to record");
+    }
+
     #[test]
     fn a_commit_that_changes_nothing_keeps_the_pinned_revision() {
         let source = |path: &str| PackageSource { path: Some(path.to_owned()), ..PackageSource::default() };

@@ -7,7 +7,7 @@ use chandler_api::{
         RELEASE_NAME_GENERATED_ANNOTATION, RELEASE_PROXY_FINALIZER, SecretReference, TlsConfig, or_default,
     },
     capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION, WATCH_FILTER_LABEL},
-    extensions::{KUBERNETES_VERSIONS_ANNOTATION, PlacementKindName, Reference},
+    extensions::{KUBERNETES_VERSIONS_ANNOTATION, PlacementKindName, Reference, WORKLOAD_ACCOUNT_ANNOTATION},
     reasons::PlacementVocabulary,
     status::PlacementStatus,
 };
@@ -25,6 +25,7 @@ use crate::{
     naming,
     policy::{PolicyOverrides, ValuesOwner, policy_of},
     release::{StoredValues, Strategy, helm_strategy, refer_to_values},
+    tenancy::Recorded,
 };
 
 impl PlacementKind for HelmChartProxy {
@@ -123,6 +124,8 @@ pub fn release_object(
     if chart.spec.release_name.is_empty() {
         object.annotations_mut().insert(RELEASE_NAME_GENERATED_ANNOTATION.to_owned(), "true".to_owned());
     }
+    let account = chart.annotations().get(WORKLOAD_ACCOUNT_ANNOTATION).cloned();
+    Recorded { account, ..Recorded::default() }.write(&mut object, existing);
     object
 }
 

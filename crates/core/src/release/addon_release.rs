@@ -19,6 +19,7 @@ use super::{
 use crate::{
     failure::Failure,
     identity::{ClusterKey, ReleaseId},
+    tenancy::Recorded,
 };
 
 impl ReleaseKind for AddonRelease {
@@ -87,6 +88,7 @@ impl ReleaseKind for AddonRelease {
                 replace_unsafe_crds: replaces_unsafe_crds(self),
                 ..execution(&spec.options)?
             },
+            recorded: Recorded::of(self),
         })
     }
 

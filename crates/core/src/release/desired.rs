@@ -11,6 +11,7 @@ use crate::{
     failure::Failure,
     identity::{ClusterKey, ReleaseId},
     policy::ReleasePolicy,
+    tenancy::Recorded,
     url_login::WithoutLogin,
 };
 
@@ -30,6 +31,8 @@ pub struct Desired {
     pub strategy: Strategy,
     pub rendering: RenderingOptions,
     pub execution: ExecutionOptions,
+    /// Where it comes from, for AddonTenancies.
+    pub recorded: Recorded,
 }
 
 impl Desired {

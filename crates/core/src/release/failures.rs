@@ -122,6 +122,7 @@ fn is_own_fault(category: Category) -> bool {
         | Category::GetCaCertificateFailed
         | Category::VerificationFailed
         | Category::QuotaExceeded
+        | Category::NotAllowed
         | Category::ToolUnavailable
         | Category::ToolCrashed => false,
     }

@@ -22,6 +22,7 @@ use super::{
 use crate::{
     failure::{Category, Failure},
     identity::{ClusterKey, ReleaseId},
+    tenancy::Recorded,
 };
 
 impl ReleaseKind for HelmReleaseProxy {
@@ -83,6 +84,8 @@ impl ReleaseKind for HelmReleaseProxy {
                 replace_unsafe_crds: replaces_unsafe_crds(self),
                 ..execution(&spec.options)?
             },
+            // A HelmChartProxy installs no Extensions.
+            recorded: Recorded { account: Recorded::of(self).account, ..Recorded::default() },
         })
     }
 

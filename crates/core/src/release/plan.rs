@@ -80,6 +80,15 @@ pub enum Wait {
     PolicyNotFound {
         name: String,
     },
+    /// An AddonTenancy does not allow the release. What is installed is kept.
+    NotAllowed {
+        failure: Failure,
+    },
+    /// The inputs are not resolved while it is not known whether an AddonTenancy allows the release. Nothing is concluded about
+    /// a release that runs.
+    RulesUnknown {
+        failure: Failure,
+    },
     /// The last retry that the policy allows has failed.
     Exhausted {
         failure: Failure,
@@ -277,9 +286,13 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
     if observed.strategy == Strategy::InstallOnce && observed.installed_before {
         return plan_installed_once(observed, newest, generation);
     }
+    if let Some(refused) = observed.not_allowed() {
+        return Plan::Wait(refused);
+    }
     let inputs = match observed.inputs {
         InputState::Unresolved => {
-            return resolve_backed_off(observed, generation).unwrap_or(Plan::Resolve);
+            let unknown = observed.rules_unknown().map(Plan::Wait);
+            return unknown.or_else(|| resolve_backed_off(observed, generation)).unwrap_or(Plan::Resolve);
         }
         InputState::Resolved(inputs) => inputs,
     };
@@ -298,6 +311,7 @@ fn plan_presence(observed: &Observed<'_>, generation: Option<i64>) -> Plan {
         Plan::Operate(OperationKind::Compare) => return next,
         Plan::Operate(OperationKind::Test) if observed.tests == TestNeed::Optional => return next,
         Plan::Adopt { .. } if held(observed).is_some() => held(observed).map(Plan::Wait),
+        Plan::Adopt { .. } if observed.refused.is_some() => observed.rules_unknown().map(Plan::Wait),
         Plan::Describe | Plan::Adopt { .. } => {
             backed_off(observed, Step::Read, &failure_key::read(generation, Some(inputs)))
         }
@@ -340,7 +354,7 @@ fn hold_operation(observed: &Observed<'_>) -> Option<Plan> {
     } else if observed.placement_changing {
         Some(Wait::PlacementChanging)
     } else {
-        held(observed)
+        held(observed).or_else(|| observed.not_known_to_be_allowed())
     };
     wait.map(Plan::Wait)
 }
@@ -387,6 +401,7 @@ fn plan_in_flight(observed: &Observed<'_>, operation: &InFlight<'_>, generation:
         return wait;
     }
     match observed.inputs {
+        InputState::Unresolved if observed.refused.is_some() => wait,
         InputState::Unresolved if resolve_backed_off(observed, generation).is_some() => wait,
         InputState::Unresolved => Plan::Resolve,
         InputState::Resolved(inputs) if applied != inputs => Plan::Cancel(operation.operation.kind()),

@@ -54,7 +54,7 @@ const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 /// Returns the conditions to write, or `None` to keep the `old` ones.
 ///
 /// The conditions of paused objects are kept. So are those of an object that has some while the inventory of its cluster is
-/// loading, for example after a restart.
+/// loading, for example after a restart, or while it is not known whether AddonTenancies allow it.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
@@ -65,7 +65,8 @@ pub fn report(
     policy: &PolicyState,
 ) -> Option<Report> {
     let plan = if is_in_background(plan, policy) { &Plan::NoOp } else { plan };
-    if !old.is_empty() && *plan == Plan::Wait(Wait::InventoryLoading) {
+    let is_unknown = matches!(plan, Plan::Wait(Wait::InventoryLoading | Wait::RulesUnknown { .. }));
+    if !old.is_empty() && is_unknown {
         return None;
     }
     let cluster = cluster_condition(plan, vocabulary);
@@ -253,6 +254,7 @@ fn failed_reason(step: Step, failure: &Failure) -> ReleaseReason {
     match step {
         Step::Read => ReleaseReason::ReadFailed,
         Step::Remove => ReleaseReason::RemovalFailed,
+        _ if failure.category == Category::NotAllowed => ReleaseReason::NotAllowed,
         // A missing signature and a quota have their own reasons, because they are not failures of Helm.
         _ if failure.category == Category::VerificationFailed => ReleaseReason::VerificationFailed,
         _ if failure.category == Category::QuotaExceeded => ReleaseReason::QuotaExceeded,

@@ -79,6 +79,7 @@ impl State {
             | ReleaseReason::GetCredentialsFailed
             | ReleaseReason::GetCaCertificateFailed
             | ReleaseReason::ReleaseCollision
+            | ReleaseReason::NotAllowed
             | ReleaseReason::RetriesExhausted
             | ReleaseReason::RolledBack
             | ReleaseReason::Stalled
@@ -148,7 +149,7 @@ mod tests {
         State::from_ready(Some(&serde_json::from_value(condition).unwrap()), false, false)
     }
 
-    const TABLE: [(ReleaseReason, State); 43] = [
+    const TABLE: [(ReleaseReason, State); 44] = [
         (ReleaseReason::Ready, State::Waiting),
         (ReleaseReason::Available, State::Waiting),
         (ReleaseReason::GetClusterFailed, State::Waiting),
@@ -165,6 +166,7 @@ mod tests {
         (ReleaseReason::VerificationFailed, State::Failed),
         (ReleaseReason::QuotaExceeded, State::Failed),
         (ReleaseReason::ReleaseCollision, State::Failed),
+        (ReleaseReason::NotAllowed, State::Failed),
         (ReleaseReason::WaitingForDependencies, State::Waiting),
         (ReleaseReason::Suspended, State::Waiting),
         (ReleaseReason::PolicyNotFound, State::Waiting),

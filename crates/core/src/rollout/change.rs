@@ -44,6 +44,10 @@ pub fn change_kind<P: PlacementKind>(
     if was_never_installed(existing) {
         return ChangeKind::FirstInstall;
     }
+    if existing.has_same_spec(desired) && existing.values_secret() == desired.values_secret() {
+        // Only what is recorded with the spec differs, such as an account. That changes no release.
+        return ChangeKind::ClusterOnly;
+    }
     let Some(record) = RolloutRecord::of(existing) else {
         // The object has been written without a rollout. If it was to follow the newest version, it is pinned to it now.
         let is_pinned = existing.follows_newest_version() && has_package_of(existing, desired);
@@ -132,7 +136,7 @@ fn deployed_revision<R: ReleaseKind>(release: &R) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::extensions::{AddonRelease, ExtensionInstance};
+    use chandler_api::extensions::{AddonRelease, ExtensionInstance, WORKLOAD_ACCOUNT_ANNOTATION};
     use serde_json::{Value, json};
 
     use super::*;
@@ -185,6 +189,19 @@ mod tests {
         };
         let kind = change_kind::<ExtensionInstance>(existing, &desired, &target);
         (kind, next_record(kind, existing, &target, "2026-02-02T00:00:00Z".parse().unwrap()))
+    }
+
+    #[test]
+    fn what_is_recorded_with_the_same_spec_is_not_rolled_out() {
+        let mut desired = release(&json!({}), "Ready", None);
+        let annotations = [(WORKLOAD_ACCOUNT_ANNOTATION.to_owned(), "deployer".to_owned())];
+        desired.metadata.annotations = Some(annotations.into());
+        let target = RolloutTarget { spec: "s1".to_owned(), ..RolloutTarget::default() };
+        let without_record = release(&json!({}), "Ready", Some(3));
+        for existing in [without_record, with_record(&json!({}), "s0", "1.35")] {
+            let kind = change_kind::<ExtensionInstance>(Some(&existing), &desired, &target);
+            assert_eq!(kind, ChangeKind::ClusterOnly);
+        }
     }
 
     #[test]

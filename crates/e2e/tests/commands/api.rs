@@ -10,6 +10,7 @@ mod objects;
 mod parameters;
 mod policies;
 mod server;
+mod tenancies;
 mod tunnel;
 mod updates;
 mod validation;

@@ -13,10 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::documents::{commands, commands_of, document, root, section};
 
 /// Documents whose commands are run on the clusters of the demo.
-pub const ON_THE_FLEET: [&str; 8] = [
+pub const ON_THE_FLEET: [&str; 9] = [
     "docs/guides/inspecting-a-fleet.md",
     "docs/guides/writing-an-extension.md",
     "docs/guides/policies.md",
+    "docs/guides/tenants.md",
     "docs/guides/failures.md",
     "docs/guides/health.md",
     "docs/guides/drift.md",

@@ -236,6 +236,8 @@ async fn every_chart_value_has_an_effect_and_the_api_server_accepts_the_manifest
         "--store-quota-per-namespace=512",
         "--index-quota-per-namespace=32",
         "--require-login-hosts",
+        "--default-workload-service-account=addons/tenant",
+        "--ignore-tenancies",
         "sizeLimit: 6144Mi",
         "--hooks-endpoint=fleet/hooks:8443",
         "--hooks-failure-policy=fail",

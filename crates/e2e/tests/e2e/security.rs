@@ -10,6 +10,8 @@ mod logins;
 mod manager_account;
 mod refused_addresses;
 mod shared_sources;
+mod tenancy;
+mod tenancy_changes;
 pub mod tenants;
 mod tool_processes;
 mod values_secrets;

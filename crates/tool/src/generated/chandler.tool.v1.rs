@@ -24,8 +24,9 @@ pub struct DescribeResponse {
     #[prost(string, repeated, tag = "4")]
     pub formats: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test",
-    /// "render", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
-    /// declare.
+    /// "render", "impersonate", "object-rules", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores
+    /// the options of features that it does not declare; Chandler sends no request with `Target.impersonate` or
+    /// `Target.object_rules` to a tool without these two features.
     #[prost(string, repeated, tag = "5")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Number of running operations.
@@ -129,7 +130,7 @@ pub struct Release {
 }
 /// Address and credentials of a workload cluster. A tool keeps them in memory only and never writes them to disk, to
 /// logs or into process arguments.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Target {
     /// Identifies the cluster in caches and logs, for example "fleet/blue". Not secret.
     #[prost(string, tag = "1")]
@@ -141,6 +142,8 @@ pub struct Target {
     pub tls: ::core::option::Option<Tls>,
     #[prost(message, optional, tag = "4")]
     pub auth: ::core::option::Option<Auth>,
+    /// The user as which the tool reads and changes the objects of a release, including what templates read. Records of releases
+    /// and the APIs of the cluster are read and written as the user of `auth`. Only for tools with the capability "impersonate".
     #[prost(message, optional, tag = "5")]
     pub impersonate: ::core::option::Option<Impersonate>,
     /// Timeout of one API request. Defaults to 30 s.
@@ -149,6 +152,44 @@ pub struct Target {
     /// The proxy to connect through. Without it, a tool connects directly: it ignores HTTPS_PROXY and the like.
     #[prost(message, optional, tag = "20")]
     pub proxy: ::core::option::Option<Proxy>,
+    /// What the objects of a release may be: every rule must allow an object. Only for tools with the capability "object-rules".
+    ///
+    /// Apply, Rollback and Test fail with NOT_ALLOWED, and change no object, if an object that they would create or change is not
+    /// allowed: of the rendered or restored revision, of its hooks, and of what the package contains outside its templates. So does
+    /// Remove for the objects of hooks that it would run. The tool checks what it applies itself: it does not render twice. Compare
+    /// corrects no object that is not allowed. Objects of earlier revisions may be deleted, and the namespace of a release be
+    /// created with `create_namespace`.
+    #[prost(message, repeated, tag = "21")]
+    pub object_rules: ::prost::alloc::vec::Vec<ObjectRule>,
+}
+/// Which objects a release may have.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ObjectRule {
+    /// Where the rule comes from, for messages, for example "AddonTenancy team-a".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The allowed kinds of objects that are in no namespace. A kind whose scope is unknown counts as one of them.
+    #[prost(message, repeated, tag = "2")]
+    pub cluster_scoped_kinds: ::prost::alloc::vec::Vec<KindPattern>,
+    /// Kinds that are not allowed, although `cluster_scoped_kinds` may list them.
+    #[prost(message, repeated, tag = "3")]
+    pub denied_kinds: ::prost::alloc::vec::Vec<KindPattern>,
+    /// Whether objects may be in any namespace.
+    #[prost(bool, tag = "4")]
+    pub any_namespace: bool,
+    /// Otherwise, the namespaces in which objects, and the release itself, may be; also the names of the Namespaces that it may
+    /// contain. A name that ends in "*" matches all names that begin like it.
+    #[prost(string, repeated, tag = "5")]
+    pub namespaces: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Kinds. "*" means any.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KindPattern {
+    /// API group, without version. Empty for core kinds.
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
 }
 /// A proxy between a tool and the API server.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -420,7 +461,7 @@ pub struct RollbackOptions {
     #[prost(bool, tag = "7")]
     pub force: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RollbackRequest {
     /// Identifies the operation in Cancel, logs and traces.
     #[prost(string, tag = "1")]
@@ -512,7 +553,7 @@ pub struct ObjectComparison {
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TestRequest {
     /// Identifies the operation in Cancel, logs and traces.
     #[prost(string, tag = "1")]
@@ -552,7 +593,7 @@ pub struct TestResult {
     #[prost(string, tag = "4")]
     pub log_tail: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObserveRequest {
     #[prost(message, optional, tag = "1")]
     pub target: ::core::option::Option<Target>,
@@ -645,7 +686,7 @@ pub struct RenderedObject {
     #[prost(bytes = "vec", tag = "3")]
     pub json: ::prost::alloc::vec::Vec<u8>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RemoveRequest {
     #[prost(string, tag = "1")]
     pub operation_id: ::prost::alloc::string::String,
@@ -1190,6 +1231,8 @@ pub enum FailureCategory {
     /// The API server rejected an object, for example because of an unknown field or a failed validation.
     Rejected = 11,
     Internal = 12,
+    /// One of `Target.object_rules` does not allow an object. The message names the rule and the object.
+    NotAllowed = 13,
 }
 impl FailureCategory {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1211,6 +1254,7 @@ impl FailureCategory {
             Self::Cancelled => "FAILURE_CATEGORY_CANCELLED",
             Self::Rejected => "FAILURE_CATEGORY_REJECTED",
             Self::Internal => "FAILURE_CATEGORY_INTERNAL",
+            Self::NotAllowed => "FAILURE_CATEGORY_NOT_ALLOWED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1229,6 +1273,7 @@ impl FailureCategory {
             "FAILURE_CATEGORY_CANCELLED" => Some(Self::Cancelled),
             "FAILURE_CATEGORY_REJECTED" => Some(Self::Rejected),
             "FAILURE_CATEGORY_INTERNAL" => Some(Self::Internal),
+            "FAILURE_CATEGORY_NOT_ALLOWED" => Some(Self::NotAllowed),
             _ => None,
         }
     }

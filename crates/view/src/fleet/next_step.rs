@@ -25,6 +25,7 @@ pub fn next_step(release: &Release) -> Option<String> {
             "change the release name or namespace of one of the two placements, or delete one of them"
         }
         State::Failed if reason == Some(ReleaseReason::InvalidSpec) => after_failure(Category::InvalidSpec),
+        State::Failed if reason == Some(ReleaseReason::NotAllowed) => after_failure(Category::NotAllowed),
         State::Failed => release
             .status
             .last_failure
@@ -169,6 +170,9 @@ fn after_failure(category: Category) -> &'static str {
         }
         Category::QuotaExceeded => {
             "remove what the namespace does not need, or let the operator increase the quota that the message names"
+        }
+        Category::NotAllowed => {
+            "use what the AddonTenancy allows that the message names, or let the operator extend its field"
         }
         Category::ToolCrashed => {
             "choose another version or other values: the package tool used more memory or CPU time than it may, or crashed"

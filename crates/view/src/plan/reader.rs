@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug};
 
+use chandler_api::extensions::AddonTenancy;
 use chandler_controller::{PlannerObjects, cluster_resource};
 use chandler_core::change_plan::IgnoredObject;
 use kube::{
@@ -65,6 +66,11 @@ impl<'a> ObjectReader<'a> {
                 self.add_extensions(namespace, objects, undecodable).await?;
             }
         }
+        // Users need not be allowed to list them. Then the plan cannot say that they refuse a release.
+        match self.list_tenancies().await {
+            Ok(listed) => objects.tenancies = listed,
+            Err(_) => undecodable.push(unlisted_tenancies()),
+        }
         if self.namespaces.contains(self.platform) {
             return Ok(read);
         }
@@ -76,6 +82,15 @@ impl<'a> ObjectReader<'a> {
             read.platform_extensions = listed.err();
         }
         Ok(read)
+    }
+
+    async fn list_tenancies(&self) -> kube::Result<Vec<DynamicObject>> {
+        let resource = ApiResource::erase::<AddonTenancy>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        match list_all(api, ListParams::default(), &resource.plural, self.progress).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            listed => listed,
+        }
     }
 
     async fn add_extensions(
@@ -131,6 +146,13 @@ fn types(resource: &ApiResource) -> kube::core::TypeMeta {
 fn decode<K: DeserializeOwned>(object: &DynamicObject) -> serde_json::Result<K> {
     let value: Value = serde_json::to_value(object)?;
     serde_json::from_value(value)
+}
+
+/// Names all AddonTenancies as objects that are not part of the plan.
+fn unlisted_tenancies() -> IgnoredObject {
+    let ApiResource { api_version, kind, .. } = ApiResource::erase::<AddonTenancy>(&());
+    let name = "(none of them can be listed, so the plan does not show what they refuse)".to_owned();
+    IgnoredObject { api_version, kind, namespace: String::new(), name, may_matter: false }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ fn target(server: &str, ca: &str) -> Target {
         auth: None,
         proxy: None,
         request_timeout: Duration::from_secs(10),
+        boundary: chandler_core::tenancy::Boundary::default(),
     }
 }
 

@@ -78,10 +78,11 @@ func (p *Pool) Get(target *toolv1.Target) (*Cluster, error) {
 	return p.clusters.Add(key, created, 1), nil
 }
 
-// cacheKey returns a digest of the target, so that the key does not contain credentials.
+// cacheKey returns a digest of the target, so that the key does not contain credentials. Sessions that impersonate users share
+// the connections and the APIs of the cluster.
 func cacheKey(target *toolv1.Target) (string, error) {
 	key := proto.CloneOf(target)
-	key.RequestTimeout = nil
+	key.RequestTimeout, key.Impersonate, key.ObjectRules = nil, nil, nil
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(key)
 	if err != nil {
 		return "", err
@@ -103,9 +104,6 @@ func restConfig(target *toolv1.Target) rest.Config {
 	case *toolv1.Auth_Basic:
 		config.Username = method.Basic.GetUsername()
 		config.Password = method.Basic.GetPassword()
-	}
-	if as := target.GetImpersonate(); as.GetUser() != "" {
-		config.Impersonate = rest.ImpersonationConfig{UserName: as.GetUser(), Groups: as.GetGroups()}
 	}
 	return config
 }

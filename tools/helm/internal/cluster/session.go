@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 )
 
 // Session is the access of one operation to a cluster. It uses the operation's transport and the cached discovery of
@@ -20,6 +22,9 @@ import (
 type Session struct {
 	cluster   *Cluster
 	transport http.RoundTripper
+	// impersonate is the user as which objects of releases are read and changed.
+	impersonate rest.ImpersonationConfig
+	rules       []*toolv1.ObjectRule
 
 	mu        sync.Mutex
 	refreshed bool
@@ -27,10 +32,22 @@ type Session struct {
 
 var _ genericclioptions.RESTClientGetter = (*Session)(nil)
 
-// Session returns a session that sends requests through transport.
-func (c *Cluster) Session(transport http.RoundTripper) *Session {
-	return &Session{cluster: c, transport: transport}
+// Session returns a session that sends requests through transport, as the user that the target names.
+func (c *Cluster) Session(transport http.RoundTripper, target *toolv1.Target) *Session {
+	as := target.GetImpersonate()
+	return &Session{
+		cluster:     c,
+		transport:   transport,
+		impersonate: rest.ImpersonationConfig{UserName: as.GetUser(), Groups: as.GetGroups()},
+		rules:       target.GetObjectRules(),
+	}
 }
+
+// Impersonates reports whether objects of releases are read and changed as another user than that of the credentials.
+func (s *Session) Impersonates() bool { return s.impersonate.UserName != "" }
+
+// ObjectRules returns what the objects of releases may be.
+func (s *Session) ObjectRules() []*toolv1.ObjectRule { return s.rules }
 
 // EnsureDiscovery fetches the cluster's APIs unless they are cached and not older than maxAge. Zero means any age.
 func (s *Session) EnsureDiscovery(maxAge time.Duration) error {
@@ -51,7 +68,7 @@ func (s *Session) EnsureCapabilities(maxAge time.Duration) error {
 	if !s.isFresh(maxAge) {
 		return s.EnsureDiscovery(maxAge)
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(s.Config())
+	client, err := discovery.NewDiscoveryClientForConfig(s.OwnConfig())
 	if err != nil {
 		return err
 	}
@@ -79,7 +96,7 @@ func (s *Session) isFresh(maxAge time.Duration) bool {
 
 func (s *Session) fetch() error {
 	started := time.Now()
-	config := s.Config()
+	config := s.OwnConfig()
 	config.Transport = &discoveryLimit{base: config.Transport}
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -103,8 +120,15 @@ func (s *Session) set() *APISet {
 	return &APISet{mapper: meta.MultiRESTMapper{}}
 }
 
-// Config returns a client configuration with the operation's transport.
+// Config returns a client configuration for objects of releases, with the operation's transport.
 func (s *Session) Config() *rest.Config {
+	config := s.OwnConfig()
+	config.Impersonate = s.impersonate
+	return config
+}
+
+// OwnConfig returns a client configuration that impersonates no user, for records of releases and the cluster's APIs.
+func (s *Session) OwnConfig() *rest.Config {
 	config := rest.CopyConfig(&s.cluster.config)
 	config.Transport = s.transport
 	return config
@@ -151,7 +175,7 @@ func (s *Session) ToRESTConfig() (*rest.Config, error) { return s.Config(), nil 
 
 // ToDiscoveryClient implements genericclioptions.RESTClientGetter.
 func (s *Session) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(s.Config())
+	client, err := discovery.NewDiscoveryClientForConfig(s.OwnConfig())
 	if err != nil {
 		return nil, err
 	}

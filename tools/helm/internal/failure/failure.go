@@ -27,6 +27,7 @@ const (
 	Cancelled      = toolv1.FailureCategory_FAILURE_CATEGORY_CANCELLED
 	Rejected       = toolv1.FailureCategory_FAILURE_CATEGORY_REJECTED
 	Internal       = toolv1.FailureCategory_FAILURE_CATEGORY_INTERNAL
+	NotAllowed     = toolv1.FailureCategory_FAILURE_CATEGORY_NOT_ALLOWED
 )
 
 // maxMessage limits the size of a message in bytes, because messages end up in the status of objects.

@@ -8,6 +8,7 @@ import (
 	helmchart "helm.sh/helm/v4/pkg/chart/v2"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/postrenderer"
 	rcommon "helm.sh/helm/v4/pkg/release/common"
 	rspb "helm.sh/helm/v4/pkg/release/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,8 @@ type ApplySpec struct {
 
 	// rendered are the objects of the bundle for the next revision.
 	rendered *renderedBundle
+	// checking, if set, checks the rendered objects of a chart.
+	checking *checkingRenderer
 }
 
 // ApplyResult is the result of Apply.
@@ -47,6 +50,9 @@ type ApplyResult struct {
 // Apply installs or upgrades the release, unless its newest revision is deployed with the same input digest.
 func (r *Release) Apply(spec ApplySpec) (ApplyResult, error) {
 	if err := spec.Chart.CheckInstallable(); err != nil {
+		return ApplyResult{}, err
+	}
+	if err := r.client.rules.checkNamespace(r.namespace); err != nil {
 		return ApplyResult{}, err
 	}
 	if err := r.prepare(spec.Chart); err != nil {
@@ -84,6 +90,9 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 		if spec.rendered, err = r.renderBundle(spec, revision, plan.upgrade); err != nil {
 			return nil, err
 		}
+		if err := r.checkBundle(spec.rendered); err != nil {
+			return nil, err
+		}
 	}
 	method, err := r.applyMethod(spec.Options, plan.upgrade, last)
 	if err != nil {
@@ -97,10 +106,13 @@ func (r *Release) execute(spec ApplySpec, plan applyPlan, last *rspb.Release) (*
 	if err != nil {
 		return nil, err
 	}
-	if spec.rendered != nil {
+	switch {
+	case spec.rendered != nil:
 		err = r.prepareBundle(spec, method, removable)
-	} else {
-		err = r.applyCRDs(spec, plan.upgrade)
+	case len(r.client.rules) > 0:
+		err = r.checkFirst(&spec)
+	default:
+		err = r.applyCRDs(spec, func() error { return r.checkNextRecord(spec, plan.upgrade) })
 	}
 	if err != nil {
 		return nil, err
@@ -158,7 +170,13 @@ func (r *Release) prepare(chart *chart.Chart) error {
 // deleted since.
 func (r *Release) install(spec ApplySpec, method applyMethod, labels map[string]string, replace bool) error {
 	create := spec.Options.GetCreateNamespace()
-	seen := r.session.NamespaceCached(r.namespace)
+	seen := false
+	if create {
+		var err error
+		if seen, err = r.hasNamespace(); err != nil {
+			return err
+		}
+	}
 	err := r.installInto(create && !seen, spec, method, labels, replace)
 	if create && seen && apierrors.IsNotFound(err) {
 		err = r.installInto(true, spec, method, labels, replace)
@@ -200,9 +218,7 @@ func (r *Release) newInstall(config *action.Configuration, spec ApplySpec) *acti
 	install.SubNotes = spec.Options.GetSubNotes()
 	install.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
 	install.Description = spec.Options.GetDescription()
-	if spec.rendered != nil {
-		install.PostRenderer = spec.rendered
-	}
+	install.PostRenderer = spec.postRenderer()
 	return install
 }
 
@@ -233,9 +249,7 @@ func (r *Release) newUpgrade(config *action.Configuration, spec ApplySpec) *acti
 	upgrade.SubNotes = spec.Options.GetSubNotes()
 	upgrade.SkipSchemaValidation = spec.Options.GetSkipSchemaValidation()
 	upgrade.Description = spec.Options.GetDescription()
-	if spec.rendered != nil {
-		upgrade.PostRenderer = spec.rendered
-	}
+	upgrade.PostRenderer = spec.postRenderer()
 	switch spec.Options.GetValuesReuse() {
 	case toolv1.ValuesReuse_VALUES_REUSE_REUSE:
 		upgrade.ReuseValues = true
@@ -246,6 +260,17 @@ func (r *Release) newUpgrade(config *action.Configuration, spec ApplySpec) *acti
 		upgrade.ResetValues = true
 	}
 	return upgrade
+}
+
+// postRenderer returns what Helm gets the objects from, or who checks them. Helm has neither for other charts.
+func (s ApplySpec) postRenderer() postrenderer.PostRenderer {
+	switch {
+	case s.rendered != nil:
+		return s.rendered
+	case s.checking != nil:
+		return s.checking
+	}
+	return nil
 }
 
 func waitStrategy(options *toolv1.ApplyOptions) kube.WaitStrategy {

@@ -38,6 +38,10 @@ type client struct {
 	// checkManifest and checkRendered, if set, check the rendered objects before the first write.
 	checkManifest func(manifest []byte) error
 	checkRendered func(rendered kube.ResourceList) error
+	// beforeFirstBuild, if set, runs after the objects were rendered and checked.
+	beforeFirstBuild func() error
+	// rules are what objects may be.
+	rules objectRules
 	// leftovers are objects of earlier revisions that a rollback deletes as well if the restored revision does not have them.
 	leftovers kube.ResourceList
 
@@ -64,7 +68,7 @@ var (
 )
 
 func newClient(session *cluster.Session, release, namespace string, op *operation.Operation) *client {
-	client := &client{operation: op, release: release, ignored: map[string]bool{}}
+	client := &client{operation: op, release: release, rules: session.ObjectRules(), ignored: map[string]bool{}}
 	inner := kube.New(ignoringGetter{Session: session, client: client})
 	inner.Namespace = namespace
 	inner.SetLogger(logging.LibraryHandler(op.Log.Handler()))
@@ -124,6 +128,11 @@ func (c *client) Build(reader io.Reader, _ bool) (kube.ResourceList, error) {
 		}
 		reader = bytes.NewReader(manifest)
 	}
+	if isFirst && c.beforeFirstBuild != nil {
+		if err := c.beforeFirstBuild(); err != nil {
+			return nil, err
+		}
+	}
 	resources, err := c.Client.Build(reader, false)
 	if err != nil {
 		return resources, &failure.BuildError{Err: flattenAggregate(err)}
@@ -145,6 +154,9 @@ func flattenAggregate(err error) error {
 }
 
 func (c *client) Create(resources kube.ResourceList, options ...kube.ClientCreateOption) (*kube.Result, error) {
+	if err := c.checkResources(resources); err != nil {
+		return nil, err
+	}
 	hook := c.hookName(resources)
 	switch {
 	case hook != "":
@@ -178,6 +190,9 @@ func (c *client) create(resources kube.ResourceList, options []kube.ClientCreate
 }
 
 func (c *client) Update(original, target kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
+	if err := c.checkResources(target); err != nil {
+		return &kube.Result{}, err
+	}
 	c.step(toolv1.StepKind_STEP_KIND_APPLYING, "applying", target)
 	c.setApplied()
 	if c.isRollback() {
@@ -200,6 +215,9 @@ func (c *client) Delete(resources kube.ResourceList, policy metav1.DeletionPropa
 	if c.hookName(resources) == "" {
 		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "deleting", resources)
 		c.setApplied()
+	} else if err := c.checkResources(resources); err != nil {
+		// Helm deletes what has the name of a hook before it creates the hook.
+		return nil, []error{err}
 	}
 	result, failures := c.Client.Delete(resources, policy)
 	c.mu.Lock()

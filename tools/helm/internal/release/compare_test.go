@@ -109,7 +109,7 @@ func newComparer(t *testing.T, spec CompareSpec) *comparer {
 	}
 	t.Cleanup(running.End)
 	return &comparer{
-		release: &Release{name: "web", namespace: "apps", operation: running},
+		release: &Release{name: "web", namespace: "apps", operation: running, client: &client{}},
 		spec:    spec, force: true, secrets: []string{"hunter22"},
 	}
 }

@@ -25,6 +25,10 @@ func (c *comparer) correct(
 			return found, nil
 		}
 	}
+	if err := c.release.client.checkResource(info); err != nil {
+		found.Reason = failure.Proto(err).GetMessage()
+		return found, nil
+	}
 	c.reportCorrection(info)
 	if _, err := applyObject(info, body, c.force, false); err != nil {
 		return found, err
@@ -36,6 +40,9 @@ func (c *comparer) correct(
 func (c *comparer) handleMissing(info *resource.Info, recorded *unstructured.Unstructured) (*toolv1.ObjectComparison, error) {
 	if !c.spec.Correct {
 		return result(missing, ""), nil
+	}
+	if err := c.release.client.checkResource(info); err != nil {
+		return result(missing, failure.Proto(err).GetMessage()), nil
 	}
 	c.reportCorrection(info)
 	// Without force: another client may create the object at the same time.

@@ -31,8 +31,8 @@ const pollInterval = 100 * time.Millisecond
 
 // applyCRDs applies the CRDs in the chart's crds/ directory. Helm would do so at the first install only, and would
 // overwrite the CRDs of other releases under server-side apply. applyCRDs creates missing CRDs at every apply and
-// replaces existing ones only if the policy requires it.
-func (r *Release) applyCRDs(spec ApplySpec, upgrade bool) error {
+// replaces existing ones only if the policy requires it. beforeWrite runs before the first write.
+func (r *Release) applyCRDs(spec ApplySpec, beforeWrite func() error) error {
 	policy := spec.Options.GetCrds()
 	if policy == toolv1.CrdPolicy_CRD_POLICY_SKIP || !spec.Chart.HasCRDs() {
 		return nil
@@ -43,6 +43,9 @@ func (r *Release) applyCRDs(spec ApplySpec, upgrade bool) error {
 	}
 	if len(objects) == 0 {
 		return nil
+	}
+	if err := r.checkObjects(objects, objects); err != nil {
+		return err
 	}
 	client, err := dynamic.NewForConfig(r.session.Config())
 	if err != nil {
@@ -65,7 +68,7 @@ func (r *Release) applyCRDs(spec ApplySpec, upgrade bool) error {
 	if !replace && !slices.ContainsFunc(changes, func(change crdChange) bool { return change.live == nil }) {
 		return nil
 	}
-	if err := r.checkNextRecord(spec, upgrade); err != nil {
+	if err := beforeWrite(); err != nil {
 		return err
 	}
 	if !replace {

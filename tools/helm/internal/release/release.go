@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	rspb "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage"
@@ -37,6 +39,8 @@ type Release struct {
 	operation *operation.Operation
 	records   *records
 	client    *client
+	// definedAPIs are the API versions of CRDs that the package creates, but not before its objects are rendered.
+	definedAPIs common.VersionSet
 }
 
 // Open returns the release for an operation. It sends no requests.
@@ -48,7 +52,7 @@ func Open(identity *toolv1.Release, session *cluster.Session, op *operation.Oper
 	if namespace == "" {
 		return nil, failure.New(failure.InvalidValues, "the release has no namespace")
 	}
-	config := session.Config()
+	config := session.OwnConfig()
 	config.ContentType = runtime.ContentTypeProtobuf
 	core, err := typedcorev1.NewForConfig(config)
 	if err != nil {
@@ -75,6 +79,9 @@ func (r *Release) configuration() *action.Configuration {
 	config.KubeClient = r.client
 	config.Releases = storage.Init(secrets)
 	config.Capabilities = r.session.Capabilities()
+	if len(r.definedAPIs) > 0 {
+		config.Capabilities.APIVersions = slices.Concat(config.Capabilities.APIVersions, r.definedAPIs)
+	}
 	config.HookOutputFunc = func(_, _, _ string) io.Writer { return io.Discard }
 	return config
 }

@@ -20,6 +20,11 @@ func (r *Release) Remove(options *toolv1.RemoveOptions) (*toolv1.ReleaseState, e
 	if err := r.session.EnsureDiscovery(discoveryMaxAge); err != nil {
 		return nil, err
 	}
+	if !options.GetDisableHooks() {
+		if err := r.checkHooks(last, runsOnRemoval); err != nil {
+			return nil, err
+		}
+	}
 	r.client.startAction(verbDelete)
 	if err := r.uninstall(options); err != nil {
 		return nil, err

@@ -207,6 +207,12 @@ func (r *Release) markRolledBack(spec RollbackSpec, last *rspb.Release) error {
 
 // rollBack creates the next revision. The revisions are sorted newest first.
 func (r *Release) rollBack(spec RollbackSpec, plan rollbackPlan, revisions []*rspb.Release) error {
+	if err := r.client.rules.checkNamespace(r.namespace); err != nil {
+		return err
+	}
+	if err := r.checkRevision(plan.target); err != nil {
+		return err
+	}
 	last, err := r.recover(applyPlan{unlock: plan.unlock}, revisions[0])
 	if err != nil {
 		return err

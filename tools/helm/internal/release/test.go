@@ -33,6 +33,10 @@ func (r *Release) Test(spec TestSpec) ([]*toolv1.TestResult, error) {
 	if err != nil || len(testHooks(last.Hooks)) == 0 {
 		return nil, err
 	}
+	isTest := func(hook *rspb.Hook) bool { return slices.Contains(hook.Events, rspb.HookTest) }
+	if err := r.checkHooks(last, isTest); err != nil {
+		return nil, err
+	}
 	secrets := append(redact.Strings(last.Config), releaseSecrets(last)...)
 	r.client.startAction(verbTest)
 	testing := action.NewReleaseTesting(r.configuration())

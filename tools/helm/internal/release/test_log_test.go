@@ -100,7 +100,7 @@ func TestTestResults(t *testing.T) {
 			LastRun:  rspb.HookExecution{StartedAt: ran, Phase: phase},
 		}
 	}
-	release := &Release{name: "web", namespace: "apps", session: (&cluster.Cluster{}).Session(nil)}
+	release := &Release{name: "web", namespace: "apps", session: (&cluster.Cluster{}).Session(nil, nil)}
 	passed := hook("Pod", "a", started, rspb.HookPhaseSucceeded)
 	config := hook("ConfigMap", "b", started, rspb.HookPhaseSucceeded)
 	failed := hook("Pod", "c", started, rspb.HookPhaseFailed)

@@ -195,7 +195,7 @@ func (s *Server) run(ctx context.Context, call call, work func(*release.Release)
 	}
 
 	started := time.Now()
-	opened, err := release.Open(call.release, target.Session(running.Transport), running)
+	opened, err := release.Open(call.release, target.Session(running.Transport, call.target), running)
 	if err != nil {
 		return outcome{err: err}
 	}
@@ -245,7 +245,7 @@ func (s *Server) endPending(
 		return nil
 	}
 	defer running.End()
-	opened, err := release.Open(call.release, target.Session(running.Transport), running)
+	opened, err := release.Open(call.release, target.Session(running.Transport, call.target), running)
 	if err != nil {
 		return nil
 	}

@@ -63,7 +63,7 @@ var formats = []string{formatChart, formatManifests}
 
 // capabilities are the optional features of the protocol that the driver supports.
 var capabilities = []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test",
-	"render", "helm-records"}
+	"render", "impersonate", "object-rules", "helm-records"}
 
 // Describe returns the name, versions and capabilities of the driver.
 func (s *Server) Describe(context.Context, *toolv1.DescribeRequest) (*toolv1.DescribeResponse, error) {

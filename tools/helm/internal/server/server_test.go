@@ -38,7 +38,7 @@ func TestDescribe(t *testing.T) {
 		Version:       helmVersion(),
 		DriverVersion: "v1.2.3",
 		Formats:       []string{"application/vnd.cncf.helm.config.v1+json", "application/vnd.chandler.manifests.v1.tar+gzip"},
-		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", "render", "helm-records"},
+		Capabilities:  []string{"hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test", "render", "impersonate", "object-rules", "helm-records"},
 		Records: &toolv1.ReleaseRecords{
 			ApiVersion:    "v1",
 			Kind:          "Secret",

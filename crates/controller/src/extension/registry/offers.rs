@@ -106,6 +106,7 @@ impl Offers {
 
     /// Returns all versions of a chart, also those that the filter of its catalog excludes: they may be running, and have a range.
     async fn versions(&self, own: &str, chart: &Chart) -> Result<Vec<PublishedVersion>, Failure> {
+        self.catalogs.check_allowed(own, chart).await?;
         if chart.source_ref.is_some() {
             return Ok(vec![self.folder(own, chart).await?]);
         }

@@ -71,6 +71,7 @@ impl SchemaCheck {
 
     async fn values(&self, own: &str, layers: &Layers) -> Result<PackageValues, Failure> {
         let source = &layers.source;
+        self.catalogs.check_allowed(own, source).await?;
         if let Some(reference) = &source.source_ref {
             let Some(pinned) = layers.pinned.clone().filter(|pinned| pinned.format.is_none()) else {
                 return Ok(PackageValues::default());
@@ -89,6 +90,7 @@ impl SchemaCheck {
             // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.
             return Ok(PackageValues::default());
         }
+        self.catalogs.check_archive(own, catalog, &resolved).await?;
         Ok(outside_of_limit(self.packages.fetch(&resolved, &access)).await?.values().await?)
     }
 

@@ -39,7 +39,7 @@ impl<R: ReleaseKind> Work<R> {
 
     pub(super) async fn compare(&self, run: Run<'_>) -> Result<Done, OperationFailure> {
         let comparison = self.start.comparison.clone().ok_or_else(not_begun)?;
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("compare");
         let scope = &comparison.snapshot.scope;
         let order = CompareOrder {
@@ -59,7 +59,7 @@ impl<R: ReleaseKind> Work<R> {
 
     pub(super) async fn test(&self, run: Run<'_>, desired: Desired) -> Result<Done, OperationFailure> {
         let revision = self.start.revision.ok_or_else(not_begun)?;
-        let target = self.target()?;
+        let target = self.target(&run.boundary)?;
         self.context.metrics.tool_call("test");
         let order = TestOrder {
             operation_id: run.operation_id,

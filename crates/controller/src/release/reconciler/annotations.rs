@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use chandler_api::extensions::{
-    ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, ROLLBACK_ANNOTATION, UNSELECTED_ANNOTATION,
+    ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, PLATFORM_INPUTS_ANNOTATION, ROLLBACK_ANNOTATION,
+    UNSELECTED_ANNOTATION,
 };
 use chandler_core::{
     digest::InputDigest,
@@ -28,8 +29,8 @@ where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
     /// Updates the annotations that depend on the placement, its policy and the inputs: what the policy says about the deletion of
-    /// the Cluster is recorded for the case that the policy is deleted before, and a request for a rollback of an earlier spec is
-    /// removed.
+    /// the Cluster is recorded for the case that the policy is deleted before, a request for a rollback of an earlier spec is
+    /// removed, and which inputs were installed as an Extension of the platform is recorded for their removal.
     pub(super) async fn sync_annotations(
         &self,
         desired: &Desired,
@@ -37,7 +38,12 @@ where
     ) -> Result<(), ManagementError> {
         let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
         let inputs = self.known_inputs(desired, view);
-        let changes = changes(&*self.object, &self.placement, inputs.as_ref().map(|inputs| &inputs.digest));
+        let inputs = inputs.as_ref().map(|inputs| &inputs.digest);
+        let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
+        let mut changes: Annotations<'_> = changes(&*self.object, &self.placement, inputs);
+        if let Some(platform) = platform.as_deref().filter(|_| self.context.tenancies.restrict_releases()) {
+            changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
+        }
         if is_left_unchanged || changes.is_empty() { Ok(()) } else { self.annotate(&changes).await }
     }
 

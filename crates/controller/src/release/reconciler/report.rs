@@ -39,7 +39,11 @@ where
         }
         let generation = self.object.meta().generation;
         let is_invalid = failure.category == Category::InvalidSpec;
-        let reason = if is_invalid { ReleaseReason::InvalidSpec } else { ReleaseReason::ApplyFailed };
+        let reason = match failure.category {
+            Category::InvalidSpec => ReleaseReason::InvalidSpec,
+            Category::NotAllowed => ReleaseReason::NotAllowed,
+            _ => ReleaseReason::ApplyFailed,
+        };
         let wanted = |type_| NewCondition {
             type_,
             status: Status::False,

@@ -40,6 +40,7 @@ where
             failed_at,
             requested: false,
             comparison: None,
+            installed: self.installed.clone(),
             revision: None,
             logs: false,
         };

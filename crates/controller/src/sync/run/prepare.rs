@@ -11,6 +11,7 @@ use chandler_core::{
         Claim, Live, MAX_OBJECTS, Manifest, Move, ObjectId, WriteDecision, accept_missing, add_uids,
         decide_write, kinds, merge_inventory, moving, needs_others, rendered_digest, resolve,
     },
+    tenancy::SyncedKind,
 };
 use chandler_source::SourceTree;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -42,6 +43,7 @@ impl Run<'_> {
         let wanted = kinds(&documents).into_iter().chain(recorded.iter().map(kind_of));
         let kinds = self.context.kinds.find(wanted.collect::<Vec<_>>()).await?;
         let manifests = resolve(documents, self.namespace, |kind| kinds.get(kind).map(|kind| kind.scope))?;
+        self.check_tenancies(&manifests).await?;
         let digest = rendered_digest(&manifests);
         let is_applied = self.is_applied(status, &digest);
         if self.revision_only && is_applied && status.current().held.is_empty() {
@@ -81,6 +83,22 @@ impl Run<'_> {
             self.check(&prepared).await?;
         }
         Ok(prepared)
+    }
+
+    /// Checks that AddonTenancies allow all objects.
+    async fn check_tenancies(&self, manifests: &[Manifest]) -> Result<(), Failure> {
+        let rules = self.context.tenancies.of(self.namespace).await?;
+        if rules.allow_everything() {
+            return Ok(());
+        }
+        for manifest in manifests {
+            let ObjectId { group, kind, namespace, name } = &manifest.id;
+            let object = SyncedKind { group, kind, namespace, name };
+            rules
+                .check_synced(self.namespace, object)
+                .map_err(|refused| manifest.failure(refused.category, &refused.message))?;
+        }
+        Ok(())
     }
 
     fn moving(

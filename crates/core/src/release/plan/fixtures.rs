@@ -31,6 +31,7 @@ pub fn stable<'a>(inputs: &'a InputDigest, inventory: Option<&'a RevisionState>)
         placement_changing: false,
         suspended: false,
         policy_missing: None,
+        refused: None,
         remediation: None,
         retry_at: None,
         cluster: ClusterState::Available,

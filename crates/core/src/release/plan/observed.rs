@@ -5,11 +5,12 @@ use std::time::Duration;
 use chandler_api::extensions::Remediation;
 use jiff::Timestamp;
 
-use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed};
+use super::super::{Collision, Operation, RequestedRollback, Strategy, TestNeed, Wait};
 use crate::{
     digest::InputDigest,
     failure::{Category, Failure},
     inventory::RevisionState,
+    tenancy::Refusal,
 };
 
 /// The observed state of a release: everything that [`plan`](super::plan) depends on.
@@ -30,6 +31,8 @@ pub struct Observed<'a> {
     pub suspended: bool,
     /// The name of the placement's policy if it does not exist: no operation is started.
     pub policy_missing: Option<&'a str>,
+    /// Why AddonTenancies do not let the release be changed.
+    pub refused: Option<&'a Refusal>,
     /// What the policy does after a failure. `None` means that it is retried until it succeeds.
     pub remediation: Option<Remediation>,
     /// When a user has asked to try again. Earlier failures do not count from then on.
@@ -83,6 +86,27 @@ impl Observed<'_> {
     /// Returns when a user has asked to try again, unless that is in the future.
     pub(super) fn requested_retry(&self) -> Option<Timestamp> {
         self.retry_at.filter(|retry_at| *retry_at <= self.now)
+    }
+
+    /// Returns why the release is not allowed, if that is known.
+    pub(super) fn not_allowed(&self) -> Option<Wait> {
+        match self.refused? {
+            Refusal::NotAllowed(failure) => Some(Wait::NotAllowed { failure: failure.clone() }),
+            Refusal::Unknown(_) => None,
+        }
+    }
+
+    /// Returns why no operation is started and no package is downloaded that may not be allowed.
+    pub(super) fn not_known_to_be_allowed(&self) -> Option<Wait> {
+        self.refused.map(|refused| Wait::NotAllowed { failure: refused.failure().clone() })
+    }
+
+    /// Returns why it is not known whether the release is allowed.
+    pub(super) fn rules_unknown(&self) -> Option<Wait> {
+        match self.refused? {
+            Refusal::NotAllowed(_) => None,
+            Refusal::Unknown(failure) => Some(Wait::RulesUnknown { failure: failure.clone() }),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use chandler_api::{
 
 use crate::{
     conditions::{NewCondition, Status},
-    failure::Failure,
+    failure::{Category, Failure},
     policy::PolicyState,
     release::{RolledBackCause, Wait},
 };
@@ -26,6 +26,12 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
             ),
         ),
         Wait::PolicyNotFound { name } => (ReleaseReason::PolicyNotFound, not_found(name)),
+        Wait::NotAllowed { failure } if failure.category == Category::InvalidSpec => {
+            (ReleaseReason::InvalidSpec, failure.message.clone())
+        }
+        Wait::NotAllowed { failure } | Wait::RulesUnknown { failure } => {
+            (ReleaseReason::NotAllowed, failure.message.clone())
+        }
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }

@@ -138,6 +138,20 @@ fn a_restart_keeps_the_conditions() {
 }
 
 #[test]
+fn unknown_rules_keep_the_conditions_of_what_runs() {
+    let failure = Failure::new(Category::Internal, "the labels of namespace team cannot be read");
+    let unknown = Plan::Wait(Wait::RulesUnknown { failure });
+    let ready = stored(reported(&Plan::NoOp, &[], None, &PolicyState::None).unwrap());
+    assert_eq!(reported(&unknown, &ready, None, &PolicyState::None), None);
+    let first = reported(&unknown, &[], None, &PolicyState::None).unwrap();
+    assert_eq!(
+        (first.conditions[0].status, first.conditions[0].reason.as_str()),
+        (Status::False, "NotAllowed")
+    );
+    assert!(first.conditions[0].message.contains("cannot be read"), "{first:?}");
+}
+
+#[test]
 fn a_release_that_waits_because_of_its_policy_says_so() {
     let failure = Failure::new(Category::NotReady, "Deployment default/web: 0 of 2 replicas");
     let name = "AddonPolicy fleet/careful".to_owned();

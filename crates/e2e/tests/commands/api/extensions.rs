@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{
-        ADDON, CATALOG, CHART, EXTENSION, FLEET, GRANT, INSTANCE, POLICY, SOURCE, SYNC, is_cluster_scoped,
-        object, without,
+        ADDON, CATALOG, CHART, EXTENSION, FLEET, GRANT, INSTANCE, POLICY, SOURCE, SYNC, TENANCY,
+        is_cluster_scoped, object, without,
     },
     server::{Server, object_or_message},
     validation::check,
@@ -105,7 +105,7 @@ async fn the_objects_in_the_documentation_are_accepted() {
     }
     assert_eq!(
         kinds.into_iter().collect::<Vec<_>>(),
-        [POLICY, EXTENSION, CATALOG, INSTANCE, FLEET, CHART, GRANT, SOURCE, SYNC],
+        [POLICY, TENANCY, EXTENSION, CATALOG, INSTANCE, FLEET, CHART, GRANT, SOURCE, SYNC],
         "the documentation contains all kinds that users write"
     );
 }

@@ -10,6 +10,7 @@ pub const EXTENSION: &str = "Extension";
 pub const INSTANCE: &str = "ExtensionInstance";
 pub const ADDON: &str = "AddonRelease";
 pub const POLICY: &str = "AddonPolicy";
+pub const TENANCY: &str = "AddonTenancy";
 pub const SOURCE: &str = "Source";
 pub const SYNC: &str = "Sync";
 pub const FLEET: &str = "FleetAddonConfig";
@@ -43,6 +44,7 @@ fn minimal_spec(kind: &str) -> Value {
         SOURCE => json!({"git": {"url": "https://git.example/fleet.git"}}),
         SYNC => json!({"source": {"sourceRef": {"name": "git"}}, "serviceAccountName": "deployer"}),
         FLEET | POLICY => json!({}),
+        TENANCY => json!({"namespaces": {"names": ["team"]}}),
         TUNNEL => json!({
             "id": "0123456789abcdef0123456789abcdef", "epoch": 1, "clusterName": "blue",
             "hubs": [{"address": "hub.example:443", "caBundle": "-----BEGIN CERTIFICATE-----\n"}],
@@ -51,14 +53,15 @@ fn minimal_spec(kind: &str) -> Value {
     }
 }
 
-/// Returns whether the objects of a kind are in no namespace. Such a kind has one object.
+/// Returns whether the objects of a kind are in no namespace.
 pub fn is_cluster_scoped(kind: &str) -> bool {
-    kind == FLEET
+    matches!(kind, FLEET | TENANCY)
 }
 
 fn metadata(kind: &str) -> Value {
     match kind {
         FLEET => json!({"name": "fleet-addon-config"}),
+        TENANCY => json!({"generateName": "hello-"}),
         // It has the name of its Cluster.
         TUNNEL => json!({"name": "blue", "namespace": "default"}),
         _ => json!({"generateName": "hello-", "namespace": "default"}),

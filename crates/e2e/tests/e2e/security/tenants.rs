@@ -106,6 +106,14 @@ impl<'t> Tenant<'t> {
         .await
     }
 
+    /// Waits until an instance is gone, which is after its releases were uninstalled.
+    pub async fn wait_gone(&self, instance: &str) {
+        eventually(&format!("{instance} is gone from {}", self.namespace), || async {
+            self.instances().get_opt(instance).await.unwrap().is_none().then_some(())
+        })
+        .await;
+    }
+
     /// Waits until the release of an Extension of the platform is Ready.
     pub async fn wait_platform_ready(&self, extension: &str) -> AddonRelease {
         eventually(&format!("{extension} is ready in {}", self.namespace), || async {

@@ -189,6 +189,7 @@ mod tests {
             auth: None,
             proxy: None,
             request_timeout: std::time::Duration::from_secs(10),
+            boundary: chandler_core::tenancy::Boundary::default(),
         };
         Source::new(&target, "app=x")
     }

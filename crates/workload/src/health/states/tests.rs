@@ -68,6 +68,7 @@ fn source(server: &str) -> Source {
         auth: None,
         proxy: None,
         request_timeout: Duration::from_secs(10),
+        boundary: chandler_core::tenancy::Boundary::default(),
     };
     Source::new(&target, "app=x")
 }

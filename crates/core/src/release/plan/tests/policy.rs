@@ -3,6 +3,7 @@
 use chandler_api::extensions::{OnFailure, Remediation};
 
 use super::*;
+use crate::tenancy::Refusal;
 
 const SUSPENDED: Plan = Plan::Wait(Wait::Suspended);
 const ROLLBACK: Plan = Plan::Operate(OperationKind::Rollback);
@@ -394,5 +395,94 @@ fn rollbacks_and_removals_in_flight() {
     ];
     for (name, observed, expected) in rows {
         assert_eq!(plan(&observed, GENERATION), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_release_that_a_tenancy_does_not_allow_is_kept_and_not_changed() {
+    let (inputs, why) =
+        (digest('a'), Failure::new(Category::NotAllowed, "AddonTenancy team does not allow it"));
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let outdated = revision(ReleaseStatus::Deployed, Some('b'));
+    let refusal = Refusal::NotAllowed(why.clone());
+    let base = |inventory| Observed { refused: Some(&refusal), ..stable(&inputs, inventory) };
+    let refused = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let queued = InFlight {
+        operation: Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs },
+        phase: OperationPhase::Queued,
+    };
+    let rows = [
+        ("install", base(None), refused.clone()),
+        ("upgrade", base(Some(&outdated)), refused.clone()),
+        ("up to date", base(Some(&current)), refused.clone()),
+        ("unresolved", Observed { inputs: InputState::Unresolved, ..base(None) }, refused.clone()),
+        ("compare", Observed { compare: true, ..base(Some(&current)) }, refused.clone()),
+        ("paused", Observed { paused: true, ..base(None) }, Plan::Wait(Wait::Paused)),
+        ("queued", Observed { operation: Some(queued), ..base(Some(&outdated)) }, Plan::Withdraw),
+        (
+            "running",
+            Observed { operation: Some(upgrading(&inputs)), ..base(Some(&outdated)) },
+            Plan::Wait(Wait::Operating(OperationKind::UPGRADE)),
+        ),
+        (
+            "deleted",
+            Observed { deleting: true, ..base(Some(&current)) },
+            Plan::Operate(OperationKind::REMOVE),
+        ),
+        ("installed once", Observed { strategy: Strategy::InstallOnce, ..base(Some(&current)) }, Plan::NoOp),
+    ];
+    for (what, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{what}");
+    }
+    assert_eq!(hold_install(&base(None)), Some(Wait::NotAllowed { failure: why.clone() }));
+}
+
+/// Labels of a namespace or an AddonTenancy that cannot be read say nothing about a release: it stays Ready, and no failure is
+/// counted, so that no remediation follows.
+#[test]
+fn a_release_of_which_it_is_not_known_whether_it_is_allowed_is_not_changed() {
+    let (inputs, why) = (digest('a'), Failure::new(Category::Internal, "the labels cannot be read"));
+    let unknown = Refusal::Unknown(why.clone());
+    let current = revision(ReleaseStatus::Deployed, Some('a'));
+    let outdated = revision(ReleaseStatus::Deployed, Some('b'));
+    let broken = revision(ReleaseStatus::Failed, Some('a'));
+    let foreign = revision(ReleaseStatus::Deployed, None);
+    let exhausted = failed(&inputs, 9);
+    let base = |inventory| Observed { refused: Some(&unknown), ..stable(&inputs, inventory) };
+    let held = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let unresolved = Plan::Wait(Wait::RulesUnknown { failure: why.clone() });
+    let during = |phase| {
+        let operation = Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs };
+        let operation = Some(InFlight { operation, phase });
+        Observed { operation, inputs: InputState::Unresolved, ..base(Some(&outdated)) }
+    };
+    let remediated = |on_failure| Observed {
+        remediation: Some(remediation(on_failure)),
+        failure: Some(&exhausted),
+        rollback_to: Some(1),
+        ..base(Some(&broken))
+    };
+    let rows = [
+        ("up to date", base(Some(&current)), Plan::NoOp),
+        ("compare", Observed { compare: true, ..base(Some(&current)) }, Plan::NoOp),
+        ("install", base(None), held.clone()),
+        ("upgrade", base(Some(&outdated)), held.clone()),
+        ("roll back", remediated(OnFailure::Rollback), held.clone()),
+        ("uninstall", remediated(OnFailure::Uninstall), held),
+        ("adopt", base(Some(&foreign)), unresolved.clone()),
+        ("unresolved", Observed { inputs: InputState::Unresolved, ..base(Some(&current)) }, unresolved),
+        (
+            "another package is not downloaded during an operation",
+            during(OperationPhase::Waiting),
+            Plan::Wait(Wait::Operating(OperationKind::UPGRADE)),
+        ),
+        (
+            "deleted",
+            Observed { deleting: true, ..base(Some(&current)) },
+            Plan::Operate(OperationKind::REMOVE),
+        ),
+    ];
+    for (what, observed, expected) in rows {
+        assert_eq!(plan(&observed, GENERATION), expected, "{what}");
     }
 }

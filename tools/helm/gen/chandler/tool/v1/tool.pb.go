@@ -594,6 +594,8 @@ const (
 	// The API server rejected an object, for example because of an unknown field or a failed validation.
 	FailureCategory_FAILURE_CATEGORY_REJECTED FailureCategory = 11
 	FailureCategory_FAILURE_CATEGORY_INTERNAL FailureCategory = 12
+	// One of `Target.object_rules` does not allow an object. The message names the rule and the object.
+	FailureCategory_FAILURE_CATEGORY_NOT_ALLOWED FailureCategory = 13
 )
 
 // Enum value maps for FailureCategory.
@@ -612,6 +614,7 @@ var (
 		10: "FAILURE_CATEGORY_CANCELLED",
 		11: "FAILURE_CATEGORY_REJECTED",
 		12: "FAILURE_CATEGORY_INTERNAL",
+		13: "FAILURE_CATEGORY_NOT_ALLOWED",
 	}
 	FailureCategory_value = map[string]int32{
 		"FAILURE_CATEGORY_UNSPECIFIED":     0,
@@ -627,6 +630,7 @@ var (
 		"FAILURE_CATEGORY_CANCELLED":       10,
 		"FAILURE_CATEGORY_REJECTED":        11,
 		"FAILURE_CATEGORY_INTERNAL":        12,
+		"FAILURE_CATEGORY_NOT_ALLOWED":     13,
 	}
 )
 
@@ -712,8 +716,9 @@ type DescribeResponse struct {
 	// an upgrade changes an immutable field.
 	Formats []string `protobuf:"bytes,4,rep,name=formats,proto3" json:"formats,omitempty"`
 	// Optional features: "hooks", "wait", "server-side-apply", "take-ownership", "crds", "rollback", "compare", "test",
-	// "render", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores the options of features that it does not
-	// declare.
+	// "render", "impersonate", "object-rules", and "helm-records" if the helm CLI can read the tool's releases. A tool ignores
+	// the options of features that it does not declare; Chandler sends no request with `Target.impersonate` or
+	// `Target.object_rules` to a tool without these two features.
 	Capabilities []string `protobuf:"bytes,5,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Number of running operations.
 	RunningOperations uint32 `protobuf:"varint,6,opt,name=running_operations,json=runningOperations,proto3" json:"running_operations,omitempty"`
@@ -1214,14 +1219,24 @@ type Target struct {
 	// Identifies the cluster in caches and logs, for example "fleet/blue". Not secret.
 	Cluster string `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// URL of the API server: https://host:port, optionally with a path.
-	Server      string       `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
-	Tls         *Tls         `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
-	Auth        *Auth        `protobuf:"bytes,4,opt,name=auth,proto3" json:"auth,omitempty"`
+	Server string `protobuf:"bytes,2,opt,name=server,proto3" json:"server,omitempty"`
+	Tls    *Tls   `protobuf:"bytes,3,opt,name=tls,proto3" json:"tls,omitempty"`
+	Auth   *Auth  `protobuf:"bytes,4,opt,name=auth,proto3" json:"auth,omitempty"`
+	// The user as which the tool reads and changes the objects of a release, including what templates read. Records of releases
+	// and the APIs of the cluster are read and written as the user of `auth`. Only for tools with the capability "impersonate".
 	Impersonate *Impersonate `protobuf:"bytes,5,opt,name=impersonate,proto3" json:"impersonate,omitempty"`
 	// Timeout of one API request. Defaults to 30 s.
 	RequestTimeout *durationpb.Duration `protobuf:"bytes,7,opt,name=request_timeout,json=requestTimeout,proto3" json:"request_timeout,omitempty"`
 	// The proxy to connect through. Without it, a tool connects directly: it ignores HTTPS_PROXY and the like.
-	Proxy         *Proxy `protobuf:"bytes,20,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	Proxy *Proxy `protobuf:"bytes,20,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	// What the objects of a release may be: every rule must allow an object. Only for tools with the capability "object-rules".
+	//
+	// Apply, Rollback and Test fail with NOT_ALLOWED, and change no object, if an object that they would create or change is not
+	// allowed: of the rendered or restored revision, of its hooks, and of what the package contains outside its templates. So does
+	// Remove for the objects of hooks that it would run. The tool checks what it applies itself: it does not render twice. Compare
+	// corrects no object that is not allowed. Objects of earlier revisions may be deleted, and the namespace of a release be
+	// created with `create_namespace`.
+	ObjectRules   []*ObjectRule `protobuf:"bytes,21,rep,name=object_rules,json=objectRules,proto3" json:"object_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1305,6 +1320,150 @@ func (x *Target) GetProxy() *Proxy {
 	return nil
 }
 
+func (x *Target) GetObjectRules() []*ObjectRule {
+	if x != nil {
+		return x.ObjectRules
+	}
+	return nil
+}
+
+// Which objects a release may have.
+type ObjectRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the rule comes from, for messages, for example "AddonTenancy team-a".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The allowed kinds of objects that are in no namespace. A kind whose scope is unknown counts as one of them.
+	ClusterScopedKinds []*KindPattern `protobuf:"bytes,2,rep,name=cluster_scoped_kinds,json=clusterScopedKinds,proto3" json:"cluster_scoped_kinds,omitempty"`
+	// Kinds that are not allowed, although `cluster_scoped_kinds` may list them.
+	DeniedKinds []*KindPattern `protobuf:"bytes,3,rep,name=denied_kinds,json=deniedKinds,proto3" json:"denied_kinds,omitempty"`
+	// Whether objects may be in any namespace.
+	AnyNamespace bool `protobuf:"varint,4,opt,name=any_namespace,json=anyNamespace,proto3" json:"any_namespace,omitempty"`
+	// Otherwise, the namespaces in which objects, and the release itself, may be; also the names of the Namespaces that it may
+	// contain. A name that ends in "*" matches all names that begin like it.
+	Namespaces    []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObjectRule) Reset() {
+	*x = ObjectRule{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObjectRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObjectRule) ProtoMessage() {}
+
+func (x *ObjectRule) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObjectRule.ProtoReflect.Descriptor instead.
+func (*ObjectRule) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ObjectRule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ObjectRule) GetClusterScopedKinds() []*KindPattern {
+	if x != nil {
+		return x.ClusterScopedKinds
+	}
+	return nil
+}
+
+func (x *ObjectRule) GetDeniedKinds() []*KindPattern {
+	if x != nil {
+		return x.DeniedKinds
+	}
+	return nil
+}
+
+func (x *ObjectRule) GetAnyNamespace() bool {
+	if x != nil {
+		return x.AnyNamespace
+	}
+	return false
+}
+
+func (x *ObjectRule) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// Kinds. "*" means any.
+type KindPattern struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// API group, without version. Empty for core kinds.
+	Group         string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Kind          string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KindPattern) Reset() {
+	*x = KindPattern{}
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KindPattern) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KindPattern) ProtoMessage() {}
+
+func (x *KindPattern) ProtoReflect() protoreflect.Message {
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KindPattern.ProtoReflect.Descriptor instead.
+func (*KindPattern) Descriptor() ([]byte, []int) {
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *KindPattern) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *KindPattern) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
 // A proxy between a tool and the API server.
 type Proxy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1319,7 +1478,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1490,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[8]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1503,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{8}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Proxy) GetUrl() string {
@@ -1374,7 +1533,7 @@ type Tls struct {
 
 func (x *Tls) Reset() {
 	*x = Tls{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1545,7 @@ func (x *Tls) String() string {
 func (*Tls) ProtoMessage() {}
 
 func (x *Tls) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[9]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1558,7 @@ func (x *Tls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tls.ProtoReflect.Descriptor instead.
 func (*Tls) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{9}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Tls) GetCaPem() []byte {
@@ -1450,7 +1609,7 @@ type Auth struct {
 
 func (x *Auth) Reset() {
 	*x = Auth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1621,7 @@ func (x *Auth) String() string {
 func (*Auth) ProtoMessage() {}
 
 func (x *Auth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[10]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1634,7 @@ func (x *Auth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Auth.ProtoReflect.Descriptor instead.
 func (*Auth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{10}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Auth) GetMethod() isAuth_Method {
@@ -1529,7 +1688,7 @@ type BasicAuth struct {
 
 func (x *BasicAuth) Reset() {
 	*x = BasicAuth{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1700,7 @@ func (x *BasicAuth) String() string {
 func (*BasicAuth) ProtoMessage() {}
 
 func (x *BasicAuth) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[11]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1713,7 @@ func (x *BasicAuth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BasicAuth.ProtoReflect.Descriptor instead.
 func (*BasicAuth) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{11}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BasicAuth) GetUsername() string {
@@ -1581,7 +1740,7 @@ type Impersonate struct {
 
 func (x *Impersonate) Reset() {
 	*x = Impersonate{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1752,7 @@ func (x *Impersonate) String() string {
 func (*Impersonate) ProtoMessage() {}
 
 func (x *Impersonate) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[12]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1765,7 @@ func (x *Impersonate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Impersonate.ProtoReflect.Descriptor instead.
 func (*Impersonate) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{12}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Impersonate) GetUser() string {
@@ -1632,7 +1791,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1803,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[13]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1816,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{13}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *InspectRequest) GetPackage() *Package {
@@ -1680,7 +1839,7 @@ type InspectResponse struct {
 
 func (x *InspectResponse) Reset() {
 	*x = InspectResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1692,7 +1851,7 @@ func (x *InspectResponse) String() string {
 func (*InspectResponse) ProtoMessage() {}
 
 func (x *InspectResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[14]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1705,7 +1864,7 @@ func (x *InspectResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectResponse.ProtoReflect.Descriptor instead.
 func (*InspectResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{14}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InspectResponse) GetOutcome() isInspectResponse_Outcome {
@@ -1779,7 +1938,7 @@ type PackageInfo struct {
 
 func (x *PackageInfo) Reset() {
 	*x = PackageInfo{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1950,7 @@ func (x *PackageInfo) String() string {
 func (*PackageInfo) ProtoMessage() {}
 
 func (x *PackageInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[15]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1963,7 @@ func (x *PackageInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackageInfo.ProtoReflect.Descriptor instead.
 func (*PackageInfo) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{15}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PackageInfo) GetName() string {
@@ -1937,7 +2096,7 @@ type Maintainer struct {
 
 func (x *Maintainer) Reset() {
 	*x = Maintainer{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1949,7 +2108,7 @@ func (x *Maintainer) String() string {
 func (*Maintainer) ProtoMessage() {}
 
 func (x *Maintainer) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[16]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1962,7 +2121,7 @@ func (x *Maintainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maintainer.ProtoReflect.Descriptor instead.
 func (*Maintainer) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{16}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Maintainer) GetName() string {
@@ -1998,7 +2157,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2169,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[17]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2182,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{17}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Dependency) GetName() string {
@@ -2063,7 +2222,7 @@ type CanonicalizeRequest struct {
 
 func (x *CanonicalizeRequest) Reset() {
 	*x = CanonicalizeRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2234,7 @@ func (x *CanonicalizeRequest) String() string {
 func (*CanonicalizeRequest) ProtoMessage() {}
 
 func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[18]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2247,7 @@ func (x *CanonicalizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeRequest.ProtoReflect.Descriptor instead.
 func (*CanonicalizeRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{18}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CanonicalizeRequest) GetValues() []*Values {
@@ -2111,7 +2270,7 @@ type CanonicalizeResponse struct {
 
 func (x *CanonicalizeResponse) Reset() {
 	*x = CanonicalizeResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2282,7 @@ func (x *CanonicalizeResponse) String() string {
 func (*CanonicalizeResponse) ProtoMessage() {}
 
 func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[19]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2295,7 @@ func (x *CanonicalizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalizeResponse.ProtoReflect.Descriptor instead.
 func (*CanonicalizeResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{19}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CanonicalizeResponse) GetOutcome() isCanonicalizeResponse_Outcome {
@@ -2192,7 +2351,7 @@ type CanonicalValues struct {
 
 func (x *CanonicalValues) Reset() {
 	*x = CanonicalValues{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2363,7 @@ func (x *CanonicalValues) String() string {
 func (*CanonicalValues) ProtoMessage() {}
 
 func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[20]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2376,7 @@ func (x *CanonicalValues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanonicalValues.ProtoReflect.Descriptor instead.
 func (*CanonicalValues) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{20}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CanonicalValues) GetJson() []byte {
@@ -2274,7 +2433,7 @@ type ApplyOptions struct {
 
 func (x *ApplyOptions) Reset() {
 	*x = ApplyOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2445,7 @@ func (x *ApplyOptions) String() string {
 func (*ApplyOptions) ProtoMessage() {}
 
 func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[21]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2458,7 @@ func (x *ApplyOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyOptions.ProtoReflect.Descriptor instead.
 func (*ApplyOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{21}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplyOptions) GetCreateNamespace() bool {
@@ -2464,7 +2623,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2635,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[22]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2648,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{22}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplyRequest) GetOperationId() string {
@@ -2575,7 +2734,7 @@ type RollbackOptions struct {
 
 func (x *RollbackOptions) Reset() {
 	*x = RollbackOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2746,7 @@ func (x *RollbackOptions) String() string {
 func (*RollbackOptions) ProtoMessage() {}
 
 func (x *RollbackOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[23]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2759,7 @@ func (x *RollbackOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOptions.ProtoReflect.Descriptor instead.
 func (*RollbackOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{23}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RollbackOptions) GetWait() bool {
@@ -2679,7 +2838,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2850,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[24]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2863,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{24}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RollbackRequest) GetOperationId() string {
@@ -2793,7 +2952,7 @@ type CompareRequest struct {
 
 func (x *CompareRequest) Reset() {
 	*x = CompareRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2805,7 +2964,7 @@ func (x *CompareRequest) String() string {
 func (*CompareRequest) ProtoMessage() {}
 
 func (x *CompareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[25]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2818,7 +2977,7 @@ func (x *CompareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
 func (*CompareRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{25}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CompareRequest) GetOperationId() string {
@@ -2899,7 +3058,7 @@ type IgnoreRule struct {
 
 func (x *IgnoreRule) Reset() {
 	*x = IgnoreRule{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3070,7 @@ func (x *IgnoreRule) String() string {
 func (*IgnoreRule) ProtoMessage() {}
 
 func (x *IgnoreRule) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[26]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3083,7 @@ func (x *IgnoreRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IgnoreRule.ProtoReflect.Descriptor instead.
 func (*IgnoreRule) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{26}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *IgnoreRule) GetKind() string {
@@ -2966,7 +3125,7 @@ type Comparison struct {
 
 func (x *Comparison) Reset() {
 	*x = Comparison{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3137,7 @@ func (x *Comparison) String() string {
 func (*Comparison) ProtoMessage() {}
 
 func (x *Comparison) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[27]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3150,7 @@ func (x *Comparison) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Comparison.ProtoReflect.Descriptor instead.
 func (*Comparison) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{27}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Comparison) GetObjects() []*ObjectComparison {
@@ -3015,7 +3174,7 @@ type ObjectComparison struct {
 
 func (x *ObjectComparison) Reset() {
 	*x = ObjectComparison{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3186,7 @@ func (x *ObjectComparison) String() string {
 func (*ObjectComparison) ProtoMessage() {}
 
 func (x *ObjectComparison) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[28]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3199,7 @@ func (x *ObjectComparison) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectComparison.ProtoReflect.Descriptor instead.
 func (*ObjectComparison) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{28}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ObjectComparison) GetObject() *ObjectRef {
@@ -3089,7 +3248,7 @@ type TestRequest struct {
 
 func (x *TestRequest) Reset() {
 	*x = TestRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3260,7 @@ func (x *TestRequest) String() string {
 func (*TestRequest) ProtoMessage() {}
 
 func (x *TestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[29]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3273,7 @@ func (x *TestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestRequest.ProtoReflect.Descriptor instead.
 func (*TestRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{29}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TestRequest) GetOperationId() string {
@@ -3170,7 +3329,7 @@ type TestReport struct {
 
 func (x *TestReport) Reset() {
 	*x = TestReport{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3341,7 @@ func (x *TestReport) String() string {
 func (*TestReport) ProtoMessage() {}
 
 func (x *TestReport) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[30]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3354,7 @@ func (x *TestReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestReport.ProtoReflect.Descriptor instead.
 func (*TestReport) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{30}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TestReport) GetTests() []*TestResult {
@@ -3220,7 +3379,7 @@ type TestResult struct {
 
 func (x *TestResult) Reset() {
 	*x = TestResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3232,7 +3391,7 @@ func (x *TestResult) String() string {
 func (*TestResult) ProtoMessage() {}
 
 func (x *TestResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[31]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3245,7 +3404,7 @@ func (x *TestResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestResult.ProtoReflect.Descriptor instead.
 func (*TestResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{31}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TestResult) GetName() string {
@@ -3288,7 +3447,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +3459,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[32]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +3472,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{32}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserveRequest) GetTarget() *Target {
@@ -3351,7 +3510,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3522,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[33]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3535,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{33}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ObserveResponse) GetOutcome() isObserveResponse_Outcome {
@@ -3444,7 +3603,7 @@ type ReleaseAbsent struct {
 
 func (x *ReleaseAbsent) Reset() {
 	*x = ReleaseAbsent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3615,7 @@ func (x *ReleaseAbsent) String() string {
 func (*ReleaseAbsent) ProtoMessage() {}
 
 func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[34]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3628,7 @@ func (x *ReleaseAbsent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAbsent.ProtoReflect.Descriptor instead.
 func (*ReleaseAbsent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{34}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
 }
 
 type RenderRequest struct {
@@ -3487,7 +3646,7 @@ type RenderRequest struct {
 
 func (x *RenderRequest) Reset() {
 	*x = RenderRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3499,7 +3658,7 @@ func (x *RenderRequest) String() string {
 func (*RenderRequest) ProtoMessage() {}
 
 func (x *RenderRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[35]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3512,7 +3671,7 @@ func (x *RenderRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderRequest.ProtoReflect.Descriptor instead.
 func (*RenderRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{35}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RenderRequest) GetTarget() *Target {
@@ -3563,7 +3722,7 @@ type RenderResponse struct {
 
 func (x *RenderResponse) Reset() {
 	*x = RenderResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3575,7 +3734,7 @@ func (x *RenderResponse) String() string {
 func (*RenderResponse) ProtoMessage() {}
 
 func (x *RenderResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[36]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3588,7 +3747,7 @@ func (x *RenderResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderResponse.ProtoReflect.Descriptor instead.
 func (*RenderResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{36}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RenderResponse) GetOutcome() isRenderResponse_Outcome {
@@ -3653,7 +3812,7 @@ type RenderedRelease struct {
 
 func (x *RenderedRelease) Reset() {
 	*x = RenderedRelease{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +3824,7 @@ func (x *RenderedRelease) String() string {
 func (*RenderedRelease) ProtoMessage() {}
 
 func (x *RenderedRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[37]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +3837,7 @@ func (x *RenderedRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderedRelease.ProtoReflect.Descriptor instead.
 func (*RenderedRelease) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{37}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RenderedRelease) GetNewest() *ReleaseState {
@@ -3736,7 +3895,7 @@ type RenderedObject struct {
 
 func (x *RenderedObject) Reset() {
 	*x = RenderedObject{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3907,7 @@ func (x *RenderedObject) String() string {
 func (*RenderedObject) ProtoMessage() {}
 
 func (x *RenderedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[38]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3920,7 @@ func (x *RenderedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenderedObject.ProtoReflect.Descriptor instead.
 func (*RenderedObject) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{38}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RenderedObject) GetObject() *ObjectRef {
@@ -3797,7 +3956,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3809,7 +3968,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[39]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3822,7 +3981,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{39}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RemoveRequest) GetOperationId() string {
@@ -3868,7 +4027,7 @@ type RemoveOptions struct {
 
 func (x *RemoveOptions) Reset() {
 	*x = RemoveOptions{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +4039,7 @@ func (x *RemoveOptions) String() string {
 func (*RemoveOptions) ProtoMessage() {}
 
 func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[40]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +4052,7 @@ func (x *RemoveOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOptions.ProtoReflect.Descriptor instead.
 func (*RemoveOptions) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{40}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RemoveOptions) GetKeepHistory() bool {
@@ -3940,7 +4099,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4111,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[41]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4124,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{41}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CancelRequest) GetOperationId() string {
@@ -3985,7 +4144,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4156,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[42]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4169,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{42}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CancelResponse) GetWasRunning() bool {
@@ -4034,7 +4193,7 @@ type OperationEvent struct {
 
 func (x *OperationEvent) Reset() {
 	*x = OperationEvent{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4205,7 @@ func (x *OperationEvent) String() string {
 func (*OperationEvent) ProtoMessage() {}
 
 func (x *OperationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[43]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4218,7 @@ func (x *OperationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationEvent.ProtoReflect.Descriptor instead.
 func (*OperationEvent) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{43}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OperationEvent) GetEvent() isOperationEvent_Event {
@@ -4131,7 +4290,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4302,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[44]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4315,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{44}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Step) GetKind() StepKind {
@@ -4201,7 +4360,7 @@ type OperationResult struct {
 
 func (x *OperationResult) Reset() {
 	*x = OperationResult{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4372,7 @@ func (x *OperationResult) String() string {
 func (*OperationResult) ProtoMessage() {}
 
 func (x *OperationResult) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[45]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4385,7 @@ func (x *OperationResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationResult.ProtoReflect.Descriptor instead.
 func (*OperationResult) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{45}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *OperationResult) GetOutcome() isOperationResult_Outcome {
@@ -4330,7 +4489,7 @@ type ObjectRef struct {
 
 func (x *ObjectRef) Reset() {
 	*x = ObjectRef{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4342,7 +4501,7 @@ func (x *ObjectRef) String() string {
 func (*ObjectRef) ProtoMessage() {}
 
 func (x *ObjectRef) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[46]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4355,7 +4514,7 @@ func (x *ObjectRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObjectRef.ProtoReflect.Descriptor instead.
 func (*ObjectRef) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{46}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ObjectRef) GetApiVersion() string {
@@ -4413,7 +4572,7 @@ type ReleaseState struct {
 
 func (x *ReleaseState) Reset() {
 	*x = ReleaseState{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4425,7 +4584,7 @@ func (x *ReleaseState) String() string {
 func (*ReleaseState) ProtoMessage() {}
 
 func (x *ReleaseState) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[47]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4438,7 +4597,7 @@ func (x *ReleaseState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseState.ProtoReflect.Descriptor instead.
 func (*ReleaseState) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{47}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReleaseState) GetRelease() *Release {
@@ -4559,7 +4718,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4730,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[48]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4743,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{48}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Revision) GetRevision() uint32 {
@@ -4635,7 +4794,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4806,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_chandler_tool_v1_tool_proto_msgTypes[49]
+	mi := &file_chandler_tool_v1_tool_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4819,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{49}
+	return file_chandler_tool_v1_tool_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Failure) GetCategory() FailureCategory {
@@ -4728,7 +4887,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\acontent\";\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
-	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\xcf\x02\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\x90\x03\n" +
 	"\x06Target\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x16\n" +
 	"\x06server\x18\x02 \x01(\tR\x06server\x12'\n" +
@@ -4736,7 +4895,20 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x04auth\x18\x04 \x01(\v2\x16.chandler.tool.v1.AuthR\x04auth\x12?\n" +
 	"\vimpersonate\x18\x05 \x01(\v2\x1d.chandler.tool.v1.ImpersonateR\vimpersonate\x12B\n" +
 	"\x0frequest_timeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0erequestTimeout\x12-\n" +
-	"\x05proxy\x18\x14 \x01(\v2\x17.chandler.tool.v1.ProxyR\x05proxyJ\x04\b\x06\x10\aR\x04dial\"J\n" +
+	"\x05proxy\x18\x14 \x01(\v2\x17.chandler.tool.v1.ProxyR\x05proxy\x12?\n" +
+	"\fobject_rules\x18\x15 \x03(\v2\x1c.chandler.tool.v1.ObjectRuleR\vobjectRulesJ\x04\b\x06\x10\aR\x04dial\"\xf8\x01\n" +
+	"\n" +
+	"ObjectRule\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12O\n" +
+	"\x14cluster_scoped_kinds\x18\x02 \x03(\v2\x1d.chandler.tool.v1.KindPatternR\x12clusterScopedKinds\x12@\n" +
+	"\fdenied_kinds\x18\x03 \x03(\v2\x1d.chandler.tool.v1.KindPatternR\vdeniedKinds\x12#\n" +
+	"\rany_namespace\x18\x04 \x01(\bR\fanyNamespace\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x05 \x03(\tR\n" +
+	"namespaces\"7\n" +
+	"\vKindPattern\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\"J\n" +
 	"\x05Proxy\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12/\n" +
 	"\x04auth\x18\x02 \x01(\v2\x1b.chandler.tool.v1.BasicAuthR\x04auth\"\xcb\x01\n" +
@@ -5058,7 +5230,7 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1bRELEASE_STATUS_UNINSTALLING\x10\x05\x12\"\n" +
 	"\x1eRELEASE_STATUS_PENDING_INSTALL\x10\x06\x12\"\n" +
 	"\x1eRELEASE_STATUS_PENDING_UPGRADE\x10\a\x12#\n" +
-	"\x1fRELEASE_STATUS_PENDING_ROLLBACK\x10\b*\xc0\x03\n" +
+	"\x1fRELEASE_STATUS_PENDING_ROLLBACK\x10\b*\xe2\x03\n" +
 	"\x0fFailureCategory\x12 \n" +
 	"\x1cFAILURE_CATEGORY_UNSPECIFIED\x10\x00\x12$\n" +
 	" FAILURE_CATEGORY_INVALID_PACKAGE\x10\x01\x12#\n" +
@@ -5073,7 +5245,8 @@ const file_chandler_tool_v1_tool_proto_rawDesc = "" +
 	"\x1aFAILURE_CATEGORY_CANCELLED\x10\n" +
 	"\x12\x1d\n" +
 	"\x19FAILURE_CATEGORY_REJECTED\x10\v\x12\x1d\n" +
-	"\x19FAILURE_CATEGORY_INTERNAL\x10\f2\x84\a\n" +
+	"\x19FAILURE_CATEGORY_INTERNAL\x10\f\x12 \n" +
+	"\x1cFAILURE_CATEGORY_NOT_ALLOWED\x10\r2\x84\a\n" +
 	"\vPackageTool\x12Q\n" +
 	"\bDescribe\x12!.chandler.tool.v1.DescribeRequest\x1a\".chandler.tool.v1.DescribeResponse\x12N\n" +
 	"\aInspect\x12 .chandler.tool.v1.InspectRequest\x1a!.chandler.tool.v1.InspectResponse\x12]\n" +
@@ -5100,7 +5273,7 @@ func file_chandler_tool_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_chandler_tool_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_chandler_tool_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(ApplyAction)(0),              // 0: chandler.tool.v1.ApplyAction
 	(ApplyMethod)(0),              // 1: chandler.tool.v1.ApplyMethod
@@ -5120,169 +5293,174 @@ var file_chandler_tool_v1_tool_proto_goTypes = []any{
 	(*Values)(nil),                // 15: chandler.tool.v1.Values
 	(*Release)(nil),               // 16: chandler.tool.v1.Release
 	(*Target)(nil),                // 17: chandler.tool.v1.Target
-	(*Proxy)(nil),                 // 18: chandler.tool.v1.Proxy
-	(*Tls)(nil),                   // 19: chandler.tool.v1.Tls
-	(*Auth)(nil),                  // 20: chandler.tool.v1.Auth
-	(*BasicAuth)(nil),             // 21: chandler.tool.v1.BasicAuth
-	(*Impersonate)(nil),           // 22: chandler.tool.v1.Impersonate
-	(*InspectRequest)(nil),        // 23: chandler.tool.v1.InspectRequest
-	(*InspectResponse)(nil),       // 24: chandler.tool.v1.InspectResponse
-	(*PackageInfo)(nil),           // 25: chandler.tool.v1.PackageInfo
-	(*Maintainer)(nil),            // 26: chandler.tool.v1.Maintainer
-	(*Dependency)(nil),            // 27: chandler.tool.v1.Dependency
-	(*CanonicalizeRequest)(nil),   // 28: chandler.tool.v1.CanonicalizeRequest
-	(*CanonicalizeResponse)(nil),  // 29: chandler.tool.v1.CanonicalizeResponse
-	(*CanonicalValues)(nil),       // 30: chandler.tool.v1.CanonicalValues
-	(*ApplyOptions)(nil),          // 31: chandler.tool.v1.ApplyOptions
-	(*ApplyRequest)(nil),          // 32: chandler.tool.v1.ApplyRequest
-	(*RollbackOptions)(nil),       // 33: chandler.tool.v1.RollbackOptions
-	(*RollbackRequest)(nil),       // 34: chandler.tool.v1.RollbackRequest
-	(*CompareRequest)(nil),        // 35: chandler.tool.v1.CompareRequest
-	(*IgnoreRule)(nil),            // 36: chandler.tool.v1.IgnoreRule
-	(*Comparison)(nil),            // 37: chandler.tool.v1.Comparison
-	(*ObjectComparison)(nil),      // 38: chandler.tool.v1.ObjectComparison
-	(*TestRequest)(nil),           // 39: chandler.tool.v1.TestRequest
-	(*TestReport)(nil),            // 40: chandler.tool.v1.TestReport
-	(*TestResult)(nil),            // 41: chandler.tool.v1.TestResult
-	(*ObserveRequest)(nil),        // 42: chandler.tool.v1.ObserveRequest
-	(*ObserveResponse)(nil),       // 43: chandler.tool.v1.ObserveResponse
-	(*ReleaseAbsent)(nil),         // 44: chandler.tool.v1.ReleaseAbsent
-	(*RenderRequest)(nil),         // 45: chandler.tool.v1.RenderRequest
-	(*RenderResponse)(nil),        // 46: chandler.tool.v1.RenderResponse
-	(*RenderedRelease)(nil),       // 47: chandler.tool.v1.RenderedRelease
-	(*RenderedObject)(nil),        // 48: chandler.tool.v1.RenderedObject
-	(*RemoveRequest)(nil),         // 49: chandler.tool.v1.RemoveRequest
-	(*RemoveOptions)(nil),         // 50: chandler.tool.v1.RemoveOptions
-	(*CancelRequest)(nil),         // 51: chandler.tool.v1.CancelRequest
-	(*CancelResponse)(nil),        // 52: chandler.tool.v1.CancelResponse
-	(*OperationEvent)(nil),        // 53: chandler.tool.v1.OperationEvent
-	(*Step)(nil),                  // 54: chandler.tool.v1.Step
-	(*OperationResult)(nil),       // 55: chandler.tool.v1.OperationResult
-	(*ObjectRef)(nil),             // 56: chandler.tool.v1.ObjectRef
-	(*ReleaseState)(nil),          // 57: chandler.tool.v1.ReleaseState
-	(*Revision)(nil),              // 58: chandler.tool.v1.Revision
-	(*Failure)(nil),               // 59: chandler.tool.v1.Failure
-	nil,                           // 60: chandler.tool.v1.PackageInfo.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*ObjectRule)(nil),            // 18: chandler.tool.v1.ObjectRule
+	(*KindPattern)(nil),           // 19: chandler.tool.v1.KindPattern
+	(*Proxy)(nil),                 // 20: chandler.tool.v1.Proxy
+	(*Tls)(nil),                   // 21: chandler.tool.v1.Tls
+	(*Auth)(nil),                  // 22: chandler.tool.v1.Auth
+	(*BasicAuth)(nil),             // 23: chandler.tool.v1.BasicAuth
+	(*Impersonate)(nil),           // 24: chandler.tool.v1.Impersonate
+	(*InspectRequest)(nil),        // 25: chandler.tool.v1.InspectRequest
+	(*InspectResponse)(nil),       // 26: chandler.tool.v1.InspectResponse
+	(*PackageInfo)(nil),           // 27: chandler.tool.v1.PackageInfo
+	(*Maintainer)(nil),            // 28: chandler.tool.v1.Maintainer
+	(*Dependency)(nil),            // 29: chandler.tool.v1.Dependency
+	(*CanonicalizeRequest)(nil),   // 30: chandler.tool.v1.CanonicalizeRequest
+	(*CanonicalizeResponse)(nil),  // 31: chandler.tool.v1.CanonicalizeResponse
+	(*CanonicalValues)(nil),       // 32: chandler.tool.v1.CanonicalValues
+	(*ApplyOptions)(nil),          // 33: chandler.tool.v1.ApplyOptions
+	(*ApplyRequest)(nil),          // 34: chandler.tool.v1.ApplyRequest
+	(*RollbackOptions)(nil),       // 35: chandler.tool.v1.RollbackOptions
+	(*RollbackRequest)(nil),       // 36: chandler.tool.v1.RollbackRequest
+	(*CompareRequest)(nil),        // 37: chandler.tool.v1.CompareRequest
+	(*IgnoreRule)(nil),            // 38: chandler.tool.v1.IgnoreRule
+	(*Comparison)(nil),            // 39: chandler.tool.v1.Comparison
+	(*ObjectComparison)(nil),      // 40: chandler.tool.v1.ObjectComparison
+	(*TestRequest)(nil),           // 41: chandler.tool.v1.TestRequest
+	(*TestReport)(nil),            // 42: chandler.tool.v1.TestReport
+	(*TestResult)(nil),            // 43: chandler.tool.v1.TestResult
+	(*ObserveRequest)(nil),        // 44: chandler.tool.v1.ObserveRequest
+	(*ObserveResponse)(nil),       // 45: chandler.tool.v1.ObserveResponse
+	(*ReleaseAbsent)(nil),         // 46: chandler.tool.v1.ReleaseAbsent
+	(*RenderRequest)(nil),         // 47: chandler.tool.v1.RenderRequest
+	(*RenderResponse)(nil),        // 48: chandler.tool.v1.RenderResponse
+	(*RenderedRelease)(nil),       // 49: chandler.tool.v1.RenderedRelease
+	(*RenderedObject)(nil),        // 50: chandler.tool.v1.RenderedObject
+	(*RemoveRequest)(nil),         // 51: chandler.tool.v1.RemoveRequest
+	(*RemoveOptions)(nil),         // 52: chandler.tool.v1.RemoveOptions
+	(*CancelRequest)(nil),         // 53: chandler.tool.v1.CancelRequest
+	(*CancelResponse)(nil),        // 54: chandler.tool.v1.CancelResponse
+	(*OperationEvent)(nil),        // 55: chandler.tool.v1.OperationEvent
+	(*Step)(nil),                  // 56: chandler.tool.v1.Step
+	(*OperationResult)(nil),       // 57: chandler.tool.v1.OperationResult
+	(*ObjectRef)(nil),             // 58: chandler.tool.v1.ObjectRef
+	(*ReleaseState)(nil),          // 59: chandler.tool.v1.ReleaseState
+	(*Revision)(nil),              // 60: chandler.tool.v1.Revision
+	(*Failure)(nil),               // 61: chandler.tool.v1.Failure
+	nil,                           // 62: chandler.tool.v1.PackageInfo.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_chandler_tool_v1_tool_proto_depIdxs = []int32{
 	13,  // 0: chandler.tool.v1.DescribeResponse.requests:type_name -> chandler.tool.v1.RequestCount
 	12,  // 1: chandler.tool.v1.DescribeResponse.records:type_name -> chandler.tool.v1.ReleaseRecords
-	19,  // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
-	20,  // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
-	22,  // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
-	61,  // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
-	18,  // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
-	21,  // 7: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
-	21,  // 8: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
-	14,  // 9: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
-	25,  // 10: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
-	59,  // 11: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
-	26,  // 12: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
-	27,  // 13: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
-	60,  // 14: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
-	15,  // 15: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
-	30,  // 16: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
-	59,  // 17: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
-	2,   // 18: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
-	1,   // 19: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
-	4,   // 20: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
-	61,  // 21: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
-	3,   // 22: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	17,  // 23: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 24: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
-	14,  // 25: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
-	15,  // 26: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
-	0,   // 27: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
-	31,  // 28: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	61,  // 29: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
-	3,   // 30: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	17,  // 31: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 32: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
-	33,  // 33: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
-	17,  // 34: chandler.tool.v1.CompareRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 35: chandler.tool.v1.CompareRequest.release:type_name -> chandler.tool.v1.Release
-	56,  // 36: chandler.tool.v1.CompareRequest.objects:type_name -> chandler.tool.v1.ObjectRef
-	36,  // 37: chandler.tool.v1.CompareRequest.ignore:type_name -> chandler.tool.v1.IgnoreRule
-	3,   // 38: chandler.tool.v1.CompareRequest.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
-	61,  // 39: chandler.tool.v1.CompareRequest.timeout:type_name -> google.protobuf.Duration
-	38,  // 40: chandler.tool.v1.Comparison.objects:type_name -> chandler.tool.v1.ObjectComparison
-	56,  // 41: chandler.tool.v1.ObjectComparison.object:type_name -> chandler.tool.v1.ObjectRef
-	5,   // 42: chandler.tool.v1.ObjectComparison.outcome:type_name -> chandler.tool.v1.ComparisonOutcome
-	17,  // 43: chandler.tool.v1.TestRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 44: chandler.tool.v1.TestRequest.release:type_name -> chandler.tool.v1.Release
-	61,  // 45: chandler.tool.v1.TestRequest.timeout:type_name -> google.protobuf.Duration
-	41,  // 46: chandler.tool.v1.TestReport.tests:type_name -> chandler.tool.v1.TestResult
-	17,  // 47: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 48: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
-	57,  // 49: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
-	44,  // 50: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	59,  // 51: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
-	17,  // 52: chandler.tool.v1.RenderRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 53: chandler.tool.v1.RenderRequest.release:type_name -> chandler.tool.v1.Release
-	14,  // 54: chandler.tool.v1.RenderRequest.package:type_name -> chandler.tool.v1.Package
-	15,  // 55: chandler.tool.v1.RenderRequest.values:type_name -> chandler.tool.v1.Values
-	31,  // 56: chandler.tool.v1.RenderRequest.options:type_name -> chandler.tool.v1.ApplyOptions
-	47,  // 57: chandler.tool.v1.RenderResponse.rendered:type_name -> chandler.tool.v1.RenderedRelease
-	59,  // 58: chandler.tool.v1.RenderResponse.failure:type_name -> chandler.tool.v1.Failure
-	57,  // 59: chandler.tool.v1.RenderedRelease.newest:type_name -> chandler.tool.v1.ReleaseState
-	57,  // 60: chandler.tool.v1.RenderedRelease.base:type_name -> chandler.tool.v1.ReleaseState
-	48,  // 61: chandler.tool.v1.RenderedRelease.base_objects:type_name -> chandler.tool.v1.RenderedObject
-	48,  // 62: chandler.tool.v1.RenderedRelease.objects:type_name -> chandler.tool.v1.RenderedObject
-	56,  // 63: chandler.tool.v1.RenderedObject.object:type_name -> chandler.tool.v1.ObjectRef
-	6,   // 64: chandler.tool.v1.RenderedObject.role:type_name -> chandler.tool.v1.ObjectRole
-	17,  // 65: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
-	16,  // 66: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
-	50,  // 67: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
-	61,  // 68: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
-	54,  // 69: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
-	55,  // 70: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
-	59,  // 71: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
-	7,   // 72: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
-	56,  // 73: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
-	57,  // 74: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
-	44,  // 75: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
-	37,  // 76: chandler.tool.v1.OperationResult.comparison:type_name -> chandler.tool.v1.Comparison
-	40,  // 77: chandler.tool.v1.OperationResult.tests:type_name -> chandler.tool.v1.TestReport
-	16,  // 78: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
-	8,   // 79: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
-	56,  // 80: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
-	62,  // 81: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
-	62,  // 82: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
-	1,   // 83: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
-	58,  // 84: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
-	8,   // 85: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
-	62,  // 86: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
-	9,   // 87: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
-	57,  // 88: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
-	10,  // 89: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
-	23,  // 90: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
-	28,  // 91: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
-	32,  // 92: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
-	34,  // 93: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
-	35,  // 94: chandler.tool.v1.PackageTool.Compare:input_type -> chandler.tool.v1.CompareRequest
-	39,  // 95: chandler.tool.v1.PackageTool.Test:input_type -> chandler.tool.v1.TestRequest
-	42,  // 96: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
-	45,  // 97: chandler.tool.v1.PackageTool.Render:input_type -> chandler.tool.v1.RenderRequest
-	49,  // 98: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
-	51,  // 99: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
-	11,  // 100: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
-	24,  // 101: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
-	29,  // 102: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
-	53,  // 103: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
-	53,  // 104: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
-	53,  // 105: chandler.tool.v1.PackageTool.Compare:output_type -> chandler.tool.v1.OperationEvent
-	53,  // 106: chandler.tool.v1.PackageTool.Test:output_type -> chandler.tool.v1.OperationEvent
-	43,  // 107: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
-	46,  // 108: chandler.tool.v1.PackageTool.Render:output_type -> chandler.tool.v1.RenderResponse
-	53,  // 109: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
-	52,  // 110: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
-	100, // [100:111] is the sub-list for method output_type
-	89,  // [89:100] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	21,  // 2: chandler.tool.v1.Target.tls:type_name -> chandler.tool.v1.Tls
+	22,  // 3: chandler.tool.v1.Target.auth:type_name -> chandler.tool.v1.Auth
+	24,  // 4: chandler.tool.v1.Target.impersonate:type_name -> chandler.tool.v1.Impersonate
+	63,  // 5: chandler.tool.v1.Target.request_timeout:type_name -> google.protobuf.Duration
+	20,  // 6: chandler.tool.v1.Target.proxy:type_name -> chandler.tool.v1.Proxy
+	18,  // 7: chandler.tool.v1.Target.object_rules:type_name -> chandler.tool.v1.ObjectRule
+	19,  // 8: chandler.tool.v1.ObjectRule.cluster_scoped_kinds:type_name -> chandler.tool.v1.KindPattern
+	19,  // 9: chandler.tool.v1.ObjectRule.denied_kinds:type_name -> chandler.tool.v1.KindPattern
+	23,  // 10: chandler.tool.v1.Proxy.auth:type_name -> chandler.tool.v1.BasicAuth
+	23,  // 11: chandler.tool.v1.Auth.basic:type_name -> chandler.tool.v1.BasicAuth
+	14,  // 12: chandler.tool.v1.InspectRequest.package:type_name -> chandler.tool.v1.Package
+	27,  // 13: chandler.tool.v1.InspectResponse.info:type_name -> chandler.tool.v1.PackageInfo
+	61,  // 14: chandler.tool.v1.InspectResponse.failure:type_name -> chandler.tool.v1.Failure
+	28,  // 15: chandler.tool.v1.PackageInfo.maintainers:type_name -> chandler.tool.v1.Maintainer
+	29,  // 16: chandler.tool.v1.PackageInfo.dependencies:type_name -> chandler.tool.v1.Dependency
+	62,  // 17: chandler.tool.v1.PackageInfo.annotations:type_name -> chandler.tool.v1.PackageInfo.AnnotationsEntry
+	15,  // 18: chandler.tool.v1.CanonicalizeRequest.values:type_name -> chandler.tool.v1.Values
+	32,  // 19: chandler.tool.v1.CanonicalizeResponse.values:type_name -> chandler.tool.v1.CanonicalValues
+	61,  // 20: chandler.tool.v1.CanonicalizeResponse.failure:type_name -> chandler.tool.v1.Failure
+	2,   // 21: chandler.tool.v1.ApplyOptions.crds:type_name -> chandler.tool.v1.CrdPolicy
+	1,   // 22: chandler.tool.v1.ApplyOptions.method:type_name -> chandler.tool.v1.ApplyMethod
+	4,   // 23: chandler.tool.v1.ApplyOptions.values_reuse:type_name -> chandler.tool.v1.ValuesReuse
+	63,  // 24: chandler.tool.v1.ApplyOptions.timeout:type_name -> google.protobuf.Duration
+	3,   // 25: chandler.tool.v1.ApplyOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	17,  // 26: chandler.tool.v1.ApplyRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 27: chandler.tool.v1.ApplyRequest.release:type_name -> chandler.tool.v1.Release
+	14,  // 28: chandler.tool.v1.ApplyRequest.package:type_name -> chandler.tool.v1.Package
+	15,  // 29: chandler.tool.v1.ApplyRequest.values:type_name -> chandler.tool.v1.Values
+	0,   // 30: chandler.tool.v1.ApplyRequest.action:type_name -> chandler.tool.v1.ApplyAction
+	33,  // 31: chandler.tool.v1.ApplyRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	63,  // 32: chandler.tool.v1.RollbackOptions.timeout:type_name -> google.protobuf.Duration
+	3,   // 33: chandler.tool.v1.RollbackOptions.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	17,  // 34: chandler.tool.v1.RollbackRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 35: chandler.tool.v1.RollbackRequest.release:type_name -> chandler.tool.v1.Release
+	35,  // 36: chandler.tool.v1.RollbackRequest.options:type_name -> chandler.tool.v1.RollbackOptions
+	17,  // 37: chandler.tool.v1.CompareRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 38: chandler.tool.v1.CompareRequest.release:type_name -> chandler.tool.v1.Release
+	58,  // 39: chandler.tool.v1.CompareRequest.objects:type_name -> chandler.tool.v1.ObjectRef
+	38,  // 40: chandler.tool.v1.CompareRequest.ignore:type_name -> chandler.tool.v1.IgnoreRule
+	3,   // 41: chandler.tool.v1.CompareRequest.field_conflicts:type_name -> chandler.tool.v1.FieldConflicts
+	63,  // 42: chandler.tool.v1.CompareRequest.timeout:type_name -> google.protobuf.Duration
+	40,  // 43: chandler.tool.v1.Comparison.objects:type_name -> chandler.tool.v1.ObjectComparison
+	58,  // 44: chandler.tool.v1.ObjectComparison.object:type_name -> chandler.tool.v1.ObjectRef
+	5,   // 45: chandler.tool.v1.ObjectComparison.outcome:type_name -> chandler.tool.v1.ComparisonOutcome
+	17,  // 46: chandler.tool.v1.TestRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 47: chandler.tool.v1.TestRequest.release:type_name -> chandler.tool.v1.Release
+	63,  // 48: chandler.tool.v1.TestRequest.timeout:type_name -> google.protobuf.Duration
+	43,  // 49: chandler.tool.v1.TestReport.tests:type_name -> chandler.tool.v1.TestResult
+	17,  // 50: chandler.tool.v1.ObserveRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 51: chandler.tool.v1.ObserveRequest.release:type_name -> chandler.tool.v1.Release
+	59,  // 52: chandler.tool.v1.ObserveResponse.state:type_name -> chandler.tool.v1.ReleaseState
+	46,  // 53: chandler.tool.v1.ObserveResponse.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	61,  // 54: chandler.tool.v1.ObserveResponse.failure:type_name -> chandler.tool.v1.Failure
+	17,  // 55: chandler.tool.v1.RenderRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 56: chandler.tool.v1.RenderRequest.release:type_name -> chandler.tool.v1.Release
+	14,  // 57: chandler.tool.v1.RenderRequest.package:type_name -> chandler.tool.v1.Package
+	15,  // 58: chandler.tool.v1.RenderRequest.values:type_name -> chandler.tool.v1.Values
+	33,  // 59: chandler.tool.v1.RenderRequest.options:type_name -> chandler.tool.v1.ApplyOptions
+	49,  // 60: chandler.tool.v1.RenderResponse.rendered:type_name -> chandler.tool.v1.RenderedRelease
+	61,  // 61: chandler.tool.v1.RenderResponse.failure:type_name -> chandler.tool.v1.Failure
+	59,  // 62: chandler.tool.v1.RenderedRelease.newest:type_name -> chandler.tool.v1.ReleaseState
+	59,  // 63: chandler.tool.v1.RenderedRelease.base:type_name -> chandler.tool.v1.ReleaseState
+	50,  // 64: chandler.tool.v1.RenderedRelease.base_objects:type_name -> chandler.tool.v1.RenderedObject
+	50,  // 65: chandler.tool.v1.RenderedRelease.objects:type_name -> chandler.tool.v1.RenderedObject
+	58,  // 66: chandler.tool.v1.RenderedObject.object:type_name -> chandler.tool.v1.ObjectRef
+	6,   // 67: chandler.tool.v1.RenderedObject.role:type_name -> chandler.tool.v1.ObjectRole
+	17,  // 68: chandler.tool.v1.RemoveRequest.target:type_name -> chandler.tool.v1.Target
+	16,  // 69: chandler.tool.v1.RemoveRequest.release:type_name -> chandler.tool.v1.Release
+	52,  // 70: chandler.tool.v1.RemoveRequest.options:type_name -> chandler.tool.v1.RemoveOptions
+	63,  // 71: chandler.tool.v1.RemoveOptions.timeout:type_name -> google.protobuf.Duration
+	56,  // 72: chandler.tool.v1.OperationEvent.step:type_name -> chandler.tool.v1.Step
+	57,  // 73: chandler.tool.v1.OperationEvent.result:type_name -> chandler.tool.v1.OperationResult
+	61,  // 74: chandler.tool.v1.OperationEvent.failure:type_name -> chandler.tool.v1.Failure
+	7,   // 75: chandler.tool.v1.Step.kind:type_name -> chandler.tool.v1.StepKind
+	58,  // 76: chandler.tool.v1.Step.objects:type_name -> chandler.tool.v1.ObjectRef
+	59,  // 77: chandler.tool.v1.OperationResult.state:type_name -> chandler.tool.v1.ReleaseState
+	46,  // 78: chandler.tool.v1.OperationResult.absent:type_name -> chandler.tool.v1.ReleaseAbsent
+	39,  // 79: chandler.tool.v1.OperationResult.comparison:type_name -> chandler.tool.v1.Comparison
+	42,  // 80: chandler.tool.v1.OperationResult.tests:type_name -> chandler.tool.v1.TestReport
+	16,  // 81: chandler.tool.v1.ReleaseState.release:type_name -> chandler.tool.v1.Release
+	8,   // 82: chandler.tool.v1.ReleaseState.status:type_name -> chandler.tool.v1.ReleaseStatus
+	58,  // 83: chandler.tool.v1.ReleaseState.inventory:type_name -> chandler.tool.v1.ObjectRef
+	64,  // 84: chandler.tool.v1.ReleaseState.first_deployed:type_name -> google.protobuf.Timestamp
+	64,  // 85: chandler.tool.v1.ReleaseState.last_deployed:type_name -> google.protobuf.Timestamp
+	1,   // 86: chandler.tool.v1.ReleaseState.method:type_name -> chandler.tool.v1.ApplyMethod
+	60,  // 87: chandler.tool.v1.ReleaseState.history:type_name -> chandler.tool.v1.Revision
+	8,   // 88: chandler.tool.v1.Revision.status:type_name -> chandler.tool.v1.ReleaseStatus
+	64,  // 89: chandler.tool.v1.Revision.updated:type_name -> google.protobuf.Timestamp
+	9,   // 90: chandler.tool.v1.Failure.category:type_name -> chandler.tool.v1.FailureCategory
+	59,  // 91: chandler.tool.v1.Failure.state:type_name -> chandler.tool.v1.ReleaseState
+	10,  // 92: chandler.tool.v1.PackageTool.Describe:input_type -> chandler.tool.v1.DescribeRequest
+	25,  // 93: chandler.tool.v1.PackageTool.Inspect:input_type -> chandler.tool.v1.InspectRequest
+	30,  // 94: chandler.tool.v1.PackageTool.Canonicalize:input_type -> chandler.tool.v1.CanonicalizeRequest
+	34,  // 95: chandler.tool.v1.PackageTool.Apply:input_type -> chandler.tool.v1.ApplyRequest
+	36,  // 96: chandler.tool.v1.PackageTool.Rollback:input_type -> chandler.tool.v1.RollbackRequest
+	37,  // 97: chandler.tool.v1.PackageTool.Compare:input_type -> chandler.tool.v1.CompareRequest
+	41,  // 98: chandler.tool.v1.PackageTool.Test:input_type -> chandler.tool.v1.TestRequest
+	44,  // 99: chandler.tool.v1.PackageTool.Observe:input_type -> chandler.tool.v1.ObserveRequest
+	47,  // 100: chandler.tool.v1.PackageTool.Render:input_type -> chandler.tool.v1.RenderRequest
+	51,  // 101: chandler.tool.v1.PackageTool.Remove:input_type -> chandler.tool.v1.RemoveRequest
+	53,  // 102: chandler.tool.v1.PackageTool.Cancel:input_type -> chandler.tool.v1.CancelRequest
+	11,  // 103: chandler.tool.v1.PackageTool.Describe:output_type -> chandler.tool.v1.DescribeResponse
+	26,  // 104: chandler.tool.v1.PackageTool.Inspect:output_type -> chandler.tool.v1.InspectResponse
+	31,  // 105: chandler.tool.v1.PackageTool.Canonicalize:output_type -> chandler.tool.v1.CanonicalizeResponse
+	55,  // 106: chandler.tool.v1.PackageTool.Apply:output_type -> chandler.tool.v1.OperationEvent
+	55,  // 107: chandler.tool.v1.PackageTool.Rollback:output_type -> chandler.tool.v1.OperationEvent
+	55,  // 108: chandler.tool.v1.PackageTool.Compare:output_type -> chandler.tool.v1.OperationEvent
+	55,  // 109: chandler.tool.v1.PackageTool.Test:output_type -> chandler.tool.v1.OperationEvent
+	45,  // 110: chandler.tool.v1.PackageTool.Observe:output_type -> chandler.tool.v1.ObserveResponse
+	48,  // 111: chandler.tool.v1.PackageTool.Render:output_type -> chandler.tool.v1.RenderResponse
+	55,  // 112: chandler.tool.v1.PackageTool.Remove:output_type -> chandler.tool.v1.OperationEvent
+	54,  // 113: chandler.tool.v1.PackageTool.Cancel:output_type -> chandler.tool.v1.CancelResponse
+	103, // [103:114] is the sub-list for method output_type
+	92,  // [92:103] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_chandler_tool_v1_tool_proto_init() }
@@ -5294,33 +5472,33 @@ func file_chandler_tool_v1_tool_proto_init() {
 		(*Values_Text)(nil),
 		(*Values_Json)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[10].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[12].OneofWrappers = []any{
 		(*Auth_BearerToken)(nil),
 		(*Auth_Basic)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[14].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[16].OneofWrappers = []any{
 		(*InspectResponse_Info)(nil),
 		(*InspectResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[19].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[21].OneofWrappers = []any{
 		(*CanonicalizeResponse_Values)(nil),
 		(*CanonicalizeResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[33].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[35].OneofWrappers = []any{
 		(*ObserveResponse_State)(nil),
 		(*ObserveResponse_Absent)(nil),
 		(*ObserveResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[36].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[38].OneofWrappers = []any{
 		(*RenderResponse_Rendered)(nil),
 		(*RenderResponse_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[43].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[45].OneofWrappers = []any{
 		(*OperationEvent_Step)(nil),
 		(*OperationEvent_Result)(nil),
 		(*OperationEvent_Failure)(nil),
 	}
-	file_chandler_tool_v1_tool_proto_msgTypes[45].OneofWrappers = []any{
+	file_chandler_tool_v1_tool_proto_msgTypes[47].OneofWrappers = []any{
 		(*OperationResult_State)(nil),
 		(*OperationResult_Absent)(nil),
 		(*OperationResult_Comparison)(nil),
@@ -5332,7 +5510,7 @@ func file_chandler_tool_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_chandler_tool_v1_tool_proto_rawDesc), len(file_chandler_tool_v1_tool_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
