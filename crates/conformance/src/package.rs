@@ -55,8 +55,7 @@ impl TestPackage {
 
     /// Returns a package with the ConfigMap `$(release)`, whose requests a [`Hold`](super::hold::Hold) holds.
     pub fn held() -> Self {
-        let label = format!("metadata:\n  labels: {{{HELD_LABEL}: \"true\"}}\n");
-        Self::new("held").manifest(CONFIG.replace("metadata:\n", &label))
+        Self::new("held").manifest(held_config())
     }
 
     /// Returns a package with the ConfigMap `$(release)`, which a finalizer keeps.
@@ -84,6 +83,12 @@ impl TestPackage {
         })
     }
 
+    /// Returns a package with many objects and the one of [`held`](Self::held): no operation can apply all of them before the
+    /// [`Hold`](super::hold::Hold) is released.
+    pub fn many_with_held(objects: usize) -> Self {
+        Self::many(objects, "app: many").manifest(held_config())
+    }
+
     #[must_use]
     pub fn version(mut self, version: &str) -> Self {
         version.clone_into(&mut self.version);
@@ -108,6 +113,12 @@ impl TestPackage {
         self.manifests.push(manifest.into());
         self
     }
+}
+
+/// Returns the ConfigMap `$(release)` with the label of held requests.
+fn held_config() -> String {
+    let label = format!("metadata:\n  labels: {{{HELD_LABEL}: \"true\"}}\n");
+    CONFIG.replace("metadata:\n", &label)
 }
 
 fn deployment(replicas: u32, pod_spec: &str) -> String {

@@ -95,6 +95,19 @@ impl OwnUser {
         Ok(())
     }
 
+    /// Cancels an operation that applies a package [with many objects](TestPackage::many_with_held), and checks that the
+    /// release recovers.
+    pub async fn cancel_busy(&mut self, context: &Context, request: ApplyRequest) -> Result<(), CaseError> {
+        let hold = Hold::start(context).await?;
+        let request = request.on(self.target.clone());
+        let id = request.operation_id.clone();
+        let mut running = self.tool.begin_apply(request).await?;
+        running.until_step(StepKind::Applying).await?;
+        self.cancel(context, running, &id).await?;
+        hold.release().await?;
+        recovers(context).await
+    }
+
     /// Checks that an operation whose stream was closed ends and sends nothing more.
     pub async fn stays_quiet(&mut self, context: &Context) -> Result<(), CaseError> {
         let closed = Instant::now();
@@ -182,14 +195,9 @@ async fn remove(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn busy(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::many_with_held(200)).await?;
     let mut user = OwnUser::create(context).await?;
-    let package = context.pack(&TestPackage::many(200, "app: many")).await?;
-    let request = context.install("web", &package, json!({})).on(user.target.clone());
-    let id = request.operation_id.clone();
-    let mut running = user.tool.begin_apply(request).await?;
-    running.until_step(StepKind::Applying).await?;
-    user.cancel(context, running, &id).await?;
-    recovers(context).await
+    user.cancel_busy(context, context.install("web", &package, json!({}))).await
 }
 
 async fn dropped(context: &Context) -> Result<(), CaseError> {

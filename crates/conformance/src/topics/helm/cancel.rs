@@ -67,16 +67,11 @@ async fn remove(context: &Context) -> Result<(), CaseError> {
 }
 
 async fn busy(context: &Context) -> Result<(), CaseError> {
+    let package = context.pack(&TestPackage::many_with_held(200)).await?;
     let mut user = OwnUser::create(context).await?;
-    let package = context.pack(&TestPackage::many(200, "app: many")).await?;
     for method in [ApplyMethod::ServerSide, ApplyMethod::ClientSide] {
         let request = context.install("web", &package, "").with(|options| options.method = method.into());
-        let request = request.on(user.target.clone());
-        let id = request.operation_id.clone();
-        let mut running = user.tool.begin_apply(request).await?;
-        running.until_step(StepKind::Applying).await?;
-        user.cancel(context, running, &id).await.map_err(|error| error.within(method.as_str_name()))?;
-        recovers(context).await?;
+        user.cancel_busy(context, request).await.map_err(|error| error.within(method.as_str_name()))?;
     }
     Ok(())
 }
