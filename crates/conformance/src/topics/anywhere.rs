@@ -12,7 +12,7 @@ use crate::{
     context::Context,
     package::TestPackage,
     request::recovering,
-    tool::{End, Running, Tool},
+    tool::{End, Ended, Running, Tool},
 };
 
 pub const CASES: &[Case] = &[
@@ -85,7 +85,7 @@ async fn interrupt(context: &Context, how: Interruption) -> Result<(), CaseError
             let request = context.removal("web");
             let id = request.operation_id.clone();
             how.after(delay, &tool, tool.begin_remove(request).await?, &id).await?;
-            context.tool.remove(context.removal("web")).await?.absent()?;
+            removes(context).await?;
             let left = objects(context).await?;
             ensure!(left == 0, "{left} objects are left");
             context.agree_absent("web").await
@@ -98,8 +98,7 @@ async fn interrupt(context: &Context, how: Interruption) -> Result<(), CaseError
 /// Does what a controller does with the state that it finds.
 async fn recovers(context: &Context, package: &Package) -> Result<(), CaseError> {
     let mut ended = context.tool.apply(next(context, package).await?).await?;
-    if matches!(&ended.end, End::Failure(failure) if failure.category() == FailureCategory::Conflict) {
-        // The last request of a killed process can reach the API server after Observe.
+    if is_overtaken(&ended) {
         ended = context.tool.apply(next(context, package).await?).await?;
     }
     let state = ended.state()?;
@@ -108,6 +107,21 @@ async fn recovers(context: &Context, package: &Package) -> Result<(), CaseError>
     let found = objects(context).await?;
     ensure!(found == OBJECTS, "{found} of {OBJECTS} objects exist after recovering");
     Ok(())
+}
+
+/// Removes the release as a controller does.
+async fn removes(context: &Context) -> Result<(), CaseError> {
+    let mut ended = context.tool.remove(context.removal("web")).await?;
+    if is_overtaken(&ended) {
+        ended = context.tool.remove(context.removal("web")).await?;
+    }
+    ended.absent()
+}
+
+/// Returns whether an operation has to be repeated: the last request of a killed process can reach the API server after the
+/// next process has read the records.
+fn is_overtaken(ended: &Ended) -> bool {
+    matches!(&ended.end, End::Failure(failure) if failure.category() == FailureCategory::Conflict)
 }
 
 /// Returns the request that the release needs next.
