@@ -7,7 +7,7 @@ use axum::response::Response;
 use chandler_core::{
     digest::Digest, identity::ToolId, package_format::PackageFormat, release::PackageReference,
 };
-use chandler_sandbox::{certificates::Authority, https_server::HttpsServer};
+use chandler_sandbox::{certificates::Authority, hostile::repository::router, https_server::HttpsServer};
 use chandler_source::{
     Access, AddressPolicy, FilesOwner, Limits, Packages, ProxyMatcher, SourceError, SourceOptions, Store,
     StoredPackage,
@@ -15,7 +15,7 @@ use chandler_source::{
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig, TemplateService};
 use tokio::runtime::Runtime;
 
-use crate::{Attempt, Input, Measurement, measurement::Started, refusal, repository::router};
+use crate::{Attempt, Input, Measurement, measurement::Started, refusal};
 
 /// The name of the driver beside the binary.
 const DRIVER: &str = "chandler-helm";

@@ -1,6 +1,7 @@
 //! API servers that attack Chandler, and servers that Chandler must not reach.
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::{
@@ -10,15 +11,15 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_sandbox::certificates::Authority;
-use rustls::ServerConfig;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::certificates::Authority;
+use crate::repository::{Error, server};
 
 /// How an API server attacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum Attack {
     RedirectManager(SocketAddr),
     /// The driver is redirected to this address.
     RedirectDriver(SocketAddr),
+    /// Requests are read, and nothing follows.
+    Silence,
 }
 
 /// An API server that attacks its clients. It ends when this is dropped.
@@ -63,34 +66,35 @@ impl Drop for HostileServer {
 }
 
 impl HostileServer {
-    pub async fn start(folder: &Path, attack: Attack) -> Self {
-        let authority = Authority::open(folder, "hostile").unwrap();
-        let pair = authority.server(&[]).unwrap();
-        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).map(Result::unwrap).collect();
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config =
-            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let tls = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+    /// Starts the server, with a certificate authority of its own in a folder.
+    pub async fn start(folder: &Path, attack: Attack) -> Result<Self, Error> {
+        let authority = Authority::open(folder, "hostile")?;
+        let tls = server::tls(&authority.server(&[])?, None)?;
+        let listen = |source| Error::Listen { source };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listen)?;
+        let port = listener.local_addr().map_err(listen)?.port();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(serve(stream, tls.clone(), attack.clone()));
             }
         });
-        Self { port, authority: authority.certificate().to_owned(), task }
+        Ok(Self { port, authority: authority.certificate().to_owned(), task })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the certificate of the server's authority, in PEM and base64.
+    pub fn authority(&self) -> String {
+        BASE64_STANDARD.encode(&self.authority)
     }
 
     /// Returns a kubeconfig for the server.
     pub fn kubeconfig(&self) -> String {
-        let authority = BASE64_STANDARD.encode(&self.authority);
-        kubeconfig(&format!(
-            "server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}",
-            self.port
-        ))
+        let (port, authority) = (self.port, self.authority());
+        kubeconfig(&format!("server: 'https://127.0.0.1:{port}', certificate-authority-data: {authority}"))
     }
 }
 
@@ -112,6 +116,7 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
     let Ok(mut stream) = tls.accept(stream).await else { return };
     while let Some(head) = request_head(&mut stream).await {
         let answered = match (&attack, head.is_driver) {
+            (Attack::Silence, _) => std::future::pending().await,
             (Attack::EndlessLists, false) | (Attack::EndlessDiscovery, true) => {
                 endless(&mut stream, "200 OK").await
             }
@@ -141,7 +146,7 @@ async fn records(
     attack: &Attack,
     is_watch: bool,
     path: &str,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let size = 15 << 20;
     let body = match (attack, is_watch) {
         (Attack::ManyObjects, false) => {
@@ -168,7 +173,7 @@ async fn records(
 }
 
 /// Sends all of a list of 16 MiB but its last byte.
-async fn unfinished(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
+async fn unfinished(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
     let (chunk, chunks) = (vec![b' '; 1 << 16], 256);
     let length = chunk.len() * chunks;
     let head =
@@ -183,7 +188,7 @@ async fn unfinished(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
 }
 
 /// Sends an event, and leaves the watch open.
-async fn stream_event(stream: &mut TlsStream<TcpStream>, event: &str) -> std::io::Result<()> {
+async fn stream_event(stream: &mut TlsStream<TcpStream>, event: &str) -> io::Result<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(format!("{:x}\r\n{event}\n\r\n", event.len() + 1).as_bytes()).await?;
@@ -205,7 +210,7 @@ async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
 }
 
 /// Answers like the API server of an empty cluster.
-async fn usual(stream: &mut TlsStream<TcpStream>, path: &str) -> std::io::Result<()> {
+async fn usual(stream: &mut TlsStream<TcpStream>, path: &str) -> io::Result<()> {
     if path.contains("watch=true") {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).await?;
@@ -225,14 +230,14 @@ async fn respond(
     status: &str,
     headers: &str,
     body: &str,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(answer.as_bytes()).await?;
     stream.flush().await
 }
 
 /// Sends a body that never ends, and never contains a line.
-async fn endless(stream: &mut TlsStream<TcpStream>, status: &str) -> std::io::Result<()> {
+async fn endless(stream: &mut TlsStream<TcpStream>, status: &str) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{{\"items\": [\"\r\n",
         r#"{"items": [""#.len()
@@ -262,9 +267,9 @@ impl Drop for InternalServer {
 }
 
 impl InternalServer {
-    pub async fn start(address: impl Into<IpAddr>) -> Self {
-        let listener = TcpListener::bind((address.into(), 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+    pub async fn start(address: impl Into<IpAddr>) -> io::Result<Self> {
+        let listener = TcpListener::bind((address.into(), 0)).await?;
+        let address = listener.local_addr()?;
         let connections = Arc::<AtomicUsize>::default();
         let counted = connections.clone();
         let task = tokio::spawn(async move {
@@ -277,7 +282,7 @@ impl InternalServer {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Self { address, connections, task }
+        Ok(Self { address, connections, task })
     }
 
     pub fn address(&self) -> SocketAddr {
