@@ -1,5 +1,7 @@
 //! API servers that attack Chandler, and servers that Chandler must not reach.
 
+mod responses;
+
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -18,6 +20,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
+use self::responses::{endless, nested_discovery, records, respond, usual};
 use crate::certificates::Authority;
 use crate::repository::{Error, server};
 
@@ -42,8 +45,20 @@ pub enum Attack {
     ErrorEvent,
     /// The manager gets most of a large list of records, and then nothing.
     UnfinishedLists,
+    /// The manager gets a list of records of which a byte arrives every 100 ms.
+    SlowLists,
+    /// The manager gets a list of records with a label that is a list in lists.
+    NestedLists,
+    /// The manager gets a page of a list of records that promises another one, each time.
+    EndlessPages,
+    /// The manager gets an error with a long message.
+    LongErrors,
+    /// The manager gets a response with a header of many MiB.
+    LongHeaders,
     /// The driver gets responses without an end.
     EndlessDiscovery,
+    /// The driver gets a discovery of lists in lists.
+    NestedDiscovery,
     /// The manager is redirected to this address.
     RedirectManager(SocketAddr),
     /// The driver is redirected to this address.
@@ -128,6 +143,9 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
                 let location = format!("location: http://{to}{}\r\n", head.path);
                 respond(&mut stream, "307 Temporary Redirect", &location, "").await
             }
+            (Attack::NestedDiscovery, true) if !head.path.starts_with("/version") => {
+                nested_discovery(&mut stream).await
+            }
             (attack, false) if head.path.contains("/secrets") => {
                 let is_watch = head.path.contains("watch=true");
                 records(&mut stream, attack, is_watch, &head.path).await
@@ -138,62 +156,6 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
             return;
         }
     }
-}
-
-/// Answers a request for the records of releases, or for their watch.
-async fn records(
-    stream: &mut TlsStream<TcpStream>,
-    attack: &Attack,
-    is_watch: bool,
-    path: &str,
-) -> io::Result<()> {
-    let size = 15 << 20;
-    let body = match (attack, is_watch) {
-        (Attack::ManyObjects, false) => {
-            format!(r#"{{"metadata":{{}},"items":[{}{{}}]}}"#, "{},".repeat(size / 3))
-        }
-        (Attack::LongVersion, false) => {
-            format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#, "7".repeat(size))
-        }
-        (Attack::Text, false) => format!(r#""{INTERNAL_SECRET}""#),
-        (Attack::ManyFields, true) => {
-            let fields = "{},".repeat(size / 3);
-            let event =
-                format!(r#"{{"object":{{"metadata":{{"managedFields":[{fields}{{}}]}}}},"type":"ADDED"}}"#);
-            return stream_event(stream, &event).await;
-        }
-        (Attack::ErrorEvent, true) => {
-            let event = format!(r#"{{"type":"ERROR","object":{{"message":"{INTERNAL_SECRET}"}}}}"#);
-            return stream_event(stream, &event).await;
-        }
-        (Attack::UnfinishedLists, false) => return unfinished(stream).await,
-        _ => return usual(stream, path).await,
-    };
-    respond(stream, "200 OK", "content-type: application/json\r\n", &body).await
-}
-
-/// Sends all of a list of 16 MiB but its last byte.
-async fn unfinished(stream: &mut TlsStream<TcpStream>) -> io::Result<()> {
-    let (chunk, chunks) = (vec![b' '; 1 << 16], 256);
-    let length = chunk.len() * chunks;
-    let head =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).await?;
-    for _ in 1..chunks {
-        stream.write_all(&chunk).await?;
-    }
-    stream.write_all(&chunk[1..]).await?;
-    stream.flush().await?;
-    std::future::pending().await
-}
-
-/// Sends an event, and leaves the watch open.
-async fn stream_event(stream: &mut TlsStream<TcpStream>, event: &str) -> io::Result<()> {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(format!("{:x}\r\n{event}\n\r\n", event.len() + 1).as_bytes()).await?;
-    stream.flush().await?;
-    std::future::pending().await
 }
 
 /// Reads the head of a request without a body.
@@ -207,47 +169,6 @@ async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
     let is_driver =
         head.lines().any(|line| line.to_ascii_lowercase().starts_with("user-agent: chandler-helm"));
     Some(Head { path, is_driver })
-}
-
-/// Answers like the API server of an empty cluster.
-async fn usual(stream: &mut TlsStream<TcpStream>, path: &str) -> io::Result<()> {
-    if path.contains("watch=true") {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-        stream.write_all(head.as_bytes()).await?;
-        stream.flush().await?;
-        return std::future::pending().await;
-    }
-    let body = if path.starts_with("/version") {
-        r#"{"major": "1", "minor": "34", "gitVersion": "v1.34.4"}"#
-    } else {
-        r#"{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": []}"#
-    };
-    respond(stream, "200 OK", "content-type: application/json\r\n", body).await
-}
-
-async fn respond(
-    stream: &mut TlsStream<TcpStream>,
-    status: &str,
-    headers: &str,
-    body: &str,
-) -> io::Result<()> {
-    let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
-    stream.write_all(answer.as_bytes()).await?;
-    stream.flush().await
-}
-
-/// Sends a body that never ends, and never contains a line.
-async fn endless(stream: &mut TlsStream<TcpStream>, status: &str) -> io::Result<()> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{{\"items\": [\"\r\n",
-        r#"{"items": [""#.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    let size = 1 << 20;
-    let chunk = [format!("{size:x}\r\n").into_bytes(), vec![b'x'; size], b"\r\n".to_vec()].concat();
-    loop {
-        stream.write_all(&chunk).await?;
-    }
 }
 
 /// A server inside the network that Chandler must not reach. It counts connections, and answers with a secret.

@@ -43,7 +43,8 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     // A source of a tenant whose cluster can be reached.
     let source = json!({"repoURL": format!("https://{REFUSED}:{port}")});
     test.apply_placement("source", "alpha", "hello", &source).await;
-    test.wait_condition("source", "Ready", "False", "a loopback address").await;
+    let message = test.wait_condition("source", "Ready", "False", "a loopback address").await;
+    assert!(message.contains("--allow-source-address"), "{message}");
     assert_eq!(internal.connections(), 0, "a refused address was connected to");
     manager.stop().await;
 }
