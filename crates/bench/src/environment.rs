@@ -66,7 +66,21 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Starts the environment, with a Cluster for each workload cluster.
     pub async fn start(
+        assets: &Assets,
+        dir: &Path,
+        clusters: u32,
+        crds: &[Value],
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self> {
+        let environment = Self::start_unregistered(assets, dir, clusters, crds, progress).await?;
+        environment.register_clusters().await?;
+        Ok(environment)
+    }
+
+    /// Like [`Self::start`], without the Clusters.
+    pub async fn start_unregistered(
         assets: &Assets,
         dir: &Path,
         clusters: u32,
@@ -94,7 +108,6 @@ impl Environment {
         let environment =
             Self { dir: dir.to_owned(), management, workloads, etcd, authority, repository, client };
         environment.install_crds(assets, crds).await?;
-        environment.register_clusters().await?;
         Ok(environment)
     }
 

@@ -11,7 +11,7 @@ pub struct Row {
     unit: &'static str,
 }
 
-pub fn row(name: &'static str, measured: f64, goal: f64, unit: &'static str) -> Row {
+pub fn row(name: impl Into<Cow<'static, str>>, measured: f64, goal: f64, unit: &'static str) -> Row {
     Row { name: name.into(), measured, goal: Some(goal), unit }
 }
 

@@ -16,6 +16,7 @@ mod releases;
 mod report;
 mod results;
 mod scaling;
+mod tenants;
 mod traffic;
 mod tunnel;
 mod usage;
@@ -36,6 +37,7 @@ pub use self::{
     gitops::{GitopsOptions, GitopsSize, gitops},
     placement::{PlacementOptions, PlacementSize, placement},
     results::{compare_fleets, plot_results},
+    tenants::{TenantsOptions, TenantsSize, tenants},
     tunnel::{TunnelHubOptions, TunnelOptions, TunnelSize, serve_tunnel_hub, tunnel},
 };
 use crate::{

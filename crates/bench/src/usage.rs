@@ -54,13 +54,25 @@ impl Processes {
         self.sum_roots("VmHWM:")
     }
 
+    /// Returns the highest peak of one of the descendants, in MiB.
+    pub fn high_water_of_one_descendant(&self) -> f64 {
+        let roots = self.roots().clone();
+        let descendants = self.all().into_iter().filter(|pid| !roots.contains(pid));
+        descendants.filter_map(|pid| memory(pid, "VmHWM:")).fold(0.0, f64::max)
+    }
+
     /// Samples the peak of the resident memory until the returned value is dropped.
     pub fn sample(&self) -> Peak {
+        self.sample_of(Self::resident)
+    }
+
+    /// Samples the highest value of a measure until the returned value is dropped.
+    pub fn sample_of(&self, measure: fn(&Self) -> f64) -> Peak {
         let highest = Arc::new(AtomicU64::new(0));
         let (processes, shared) = (self.clone(), highest.clone());
         let sampling = tokio::spawn(async move {
             loop {
-                shared.fetch_max(processes.resident().to_bits(), Ordering::Relaxed);
+                shared.fetch_max(measure(&processes).to_bits(), Ordering::Relaxed);
                 tokio::time::sleep(SAMPLE_INTERVAL).await;
             }
         });
@@ -90,7 +102,7 @@ impl Processes {
     }
 }
 
-/// The peak of the resident memory.
+/// The highest value of a measure of memory.
 #[derive(Debug)]
 pub struct Peak {
     highest: Arc<AtomicU64>,
@@ -172,6 +184,8 @@ mod tests {
         assert!(processes.resident() > processes.resident_roots());
         assert!(processes.high_water() > processes.high_water_roots());
         assert!(processes.high_water_roots() >= processes.resident_roots());
+        let descendants = processes.high_water() - processes.high_water_roots();
+        assert!((processes.high_water_of_one_descendant() - descendants).abs() < 1e-9);
         for pid in [sleep, shell.id()] {
             let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -21,7 +21,6 @@ pub mod fleet;
 pub mod git_guide;
 pub mod git_repository;
 pub mod go_module;
-pub mod hostile_server;
 mod https;
 pub mod hub;
 mod kubectl;

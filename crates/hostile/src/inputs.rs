@@ -1,5 +1,6 @@
 //! The hostile inputs, by what they attack.
 
+mod api_servers;
 mod archives;
 mod driver;
 mod kinds;
@@ -10,8 +11,9 @@ use std::{fmt::Write as _, sync::LazyLock};
 use crate::{Input, Needs};
 
 /// All hostile inputs.
-pub static INPUTS: LazyLock<Vec<Input>> =
-    LazyLock::new(|| [repositories::INPUTS, archives::INPUTS, driver::INPUTS, kinds::INPUTS].concat());
+pub static INPUTS: LazyLock<Vec<Input>> = LazyLock::new(|| {
+    [repositories::INPUTS, archives::INPUTS, driver::INPUTS, kinds::INPUTS, api_servers::INPUTS].concat()
+});
 
 /// Returns a row of the table.
 const fn input(

@@ -1,21 +1,34 @@
 //! Where an input is tried: a folder, a certificate authority, a package store, and the Helm driver.
 
-use std::{cell::Cell, path::PathBuf};
+use std::{cell::Cell, net::Ipv4Addr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use axum::response::Response;
 use chandler_core::{
-    digest::Digest, identity::ToolId, package_format::PackageFormat, release::PackageReference,
+    addresses::{AddressPolicy, AllowFlag},
+    digest::Digest,
+    identity::{ClusterKey, ReleaseId, ToolId},
+    inventory::ReleaseRecords,
+    package_format::PackageFormat,
+    release::PackageReference,
+    target::Target,
 };
-use chandler_sandbox::{certificates::Authority, https_server::HttpsServer};
+use chandler_sandbox::{
+    certificates::Authority,
+    hostile::{
+        api_server::{Attack, HostileServer, InternalServer},
+        repository::router,
+    },
+    https_server::HttpsServer,
+};
 use chandler_source::{
-    Access, AddressPolicy, FilesOwner, Limits, Packages, ProxyMatcher, SourceError, SourceOptions, Store,
-    StoredPackage,
+    Access, FilesOwner, Limits, Packages, ProxyMatcher, SourceError, SourceOptions, Store, StoredPackage,
 };
 use chandler_tool::{PackageFile, PackageTool, Supervisor, SupervisorConfig, TemplateService};
+use chandler_workload::{follow_once, target_from_kubeconfig};
 use tokio::runtime::Runtime;
 
-use crate::{Attempt, Input, Measurement, measurement::Started, refusal, repository::router};
+use crate::{Attempt, Input, Measurement, measurement::Started, refusal};
 
 /// The name of the driver beside the binary.
 const DRIVER: &str = "chandler-helm";
@@ -89,7 +102,7 @@ impl Lab {
             let authority = Authority::open(&self.directory.path().join("pki"), "hostile")?;
             let server = HttpsServer::start(&authority, router(respond)).await?;
             let options = SourceOptions {
-                addresses: AddressPolicy { allowed: vec!["127.0.0.1".parse()?], ..AddressPolicy::default() },
+                addresses: AddressPolicy { flag: AllowFlag::SourceAddress, ..addresses()? },
                 proxies: ProxyMatcher::builder().build(),
                 limits,
                 ..SourceOptions::default()
@@ -122,6 +135,43 @@ impl Lab {
         })
     }
 
+    /// Starts a server that must not be reached.
+    pub(crate) fn internal_server(&self) -> Result<InternalServer> {
+        Ok(self.runtime.block_on(InternalServer::start(Ipv4Addr::LOCALHOST))?)
+    }
+
+    /// Lets the manager list and watch the releases of a cluster whose API server attacks.
+    pub(crate) fn follow(&self, attack: Attack) -> Attempt {
+        self.runtime.block_on(async {
+            let (_server, target) = self.cluster(attack).await?;
+            self.begin(None);
+            refusal(Box::pin(follow_once(&target, Arc::new(records()), addresses()?)).await)
+        })
+    }
+
+    /// Lets the Helm driver read a release of a cluster whose API server attacks.
+    pub(crate) fn observe(&self, attack: Attack) -> Attempt {
+        self.runtime.block_on(async {
+            let (_server, target) = self.cluster(attack).await?;
+            let environment = vec![addresses()?.environment()];
+            let supervisor =
+                Supervisor::new(SupervisorConfig { environment, ..SupervisorConfig::new(driver()?) });
+            let pid = supervisor.acquire().await?.pid();
+            self.begin(Some(pid));
+            let tool = PackageTool::new(ToolId(0), supervisor.clone());
+            let observed = tool.observe(&target, &ReleaseId::new("web", "web")).await;
+            self.end();
+            refusal(observed)
+        })
+    }
+
+    /// Starts an API server that attacks, and returns how it is reached.
+    async fn cluster(&self, attack: Attack) -> Result<(HostileServer, Target)> {
+        let server = HostileServer::start(&self.directory.path().join("pki"), attack).await?;
+        let target = target_from_kubeconfig(&ClusterKey::new("tenant", "hostile"), &server.kubeconfig())?;
+        Ok((server, target))
+    }
+
     /// Runs something with the template service.
     pub(crate) fn with_templates<T: Future<Output = Attempt>>(
         &self,
@@ -135,6 +185,28 @@ impl Lab {
             self.end();
             attempt
         })
+    }
+}
+
+/// Returns a policy that allows the hostile servers, which are on this machine.
+fn addresses() -> Result<AddressPolicy> {
+    Ok(AddressPolicy { allowed: vec!["127.0.0.1".parse()?], ..AddressPolicy::default() })
+}
+
+/// Returns where Helm records releases.
+fn records() -> ReleaseRecords {
+    let text = str::to_owned;
+    ReleaseRecords {
+        api_version: text("v1"),
+        kind: text("Secret"),
+        plural: text("secrets"),
+        label_selector: text("owner=helm"),
+        object_name: text("sh.helm.release.v1.{release}.v{revision}"),
+        release_label: text("name"),
+        revision_label: text("version"),
+        status_label: text("status"),
+        time_labels: Vec::new(),
+        object_selector: String::new(),
     }
 }
 

@@ -7,8 +7,6 @@ mod inputs;
 mod lab;
 mod measurement;
 mod report;
-mod repository;
-mod tar_archive;
 
 pub use self::{
     inputs::INPUTS,

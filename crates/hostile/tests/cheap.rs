@@ -26,6 +26,7 @@ fn inputs_have_names_of_their_own_and_cover_every_kind() {
     assert_eq!(ids.len(), INPUTS.len());
     let kinds: BTreeSet<_> = INPUTS.iter().map(|input| input.kind).collect();
     let expected = [
+        "API server",
         "archive",
         "chart",
         "expression",

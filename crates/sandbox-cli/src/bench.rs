@@ -1,5 +1,7 @@
 //! `chandler-sandbox bench`: measures the resource usage of the controllers.
 
+mod tenants;
+
 use std::{net::SocketAddr, path::PathBuf, pin::Pin, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +11,7 @@ use chandler_bench::{
 };
 use clap::{Args, Subcommand};
 
+use self::tenants::TenantsArgs;
 use crate::programs::{ProgramArgs, ProgramPaths};
 
 #[derive(Debug, Subcommand)]
@@ -31,6 +34,12 @@ pub enum BenchCommand {
     /// has the rate and the delay that are set. Another link, with a round trip of 100 ms, also loses 5 % of the packets in
     /// each direction.
     Tunnel(TunnelArgs),
+    /// Measure how much a tenant who attacks slows another one down
+    ///
+    /// Two tenants have a namespace and a real workload cluster each. Each of them installs add-ons without attacks, and while the
+    /// other one runs attacks of all kinds: hostile charts, templates, repositories, packages, API servers, floods of releases,
+    /// dependencies, and connections.
+    Tenants(TenantsArgs),
     /// Run a hub for `bench tunnel`
     #[command(hide = true)]
     TunnelHub(TunnelHubArgs),
@@ -338,6 +347,7 @@ pub async fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Placement(arguments) => Box::pin(chandler_bench::placement(arguments.options()?)),
         BenchCommand::Gitops(arguments) => Box::pin(chandler_bench::gitops(arguments.options()?)),
         BenchCommand::Tunnel(arguments) => Box::pin(chandler_bench::tunnel(arguments.options()?)),
+        BenchCommand::Tenants(arguments) => Box::pin(chandler_bench::tenants(arguments.options()?)),
         BenchCommand::TunnelHub(TunnelHubArgs { dir, proxy, public }) => {
             Box::pin(chandler_bench::serve_tunnel_hub(TunnelHubOptions { dir, proxy, public }))
         }

@@ -18,6 +18,7 @@ mod digest;
 pub mod dynamic_api;
 pub mod fault_proxy;
 pub mod git_server;
+pub mod hostile;
 pub mod https_server;
 pub mod kubeconfig;
 pub mod netns;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use chandler_core::{
+    addresses::AllowFlag,
     digest::Digest,
     package_format::PackageFormat,
     quota::Quotas,
@@ -90,7 +91,7 @@ impl Default for SourceOptions {
     /// Uses the proxies of the environment: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`.
     fn default() -> Self {
         Self {
-            addresses: AddressPolicy::default(),
+            addresses: AddressPolicy { flag: AllowFlag::SourceAddress, ..AddressPolicy::default() },
             proxies: Matcher::from_env(),
             limits: Limits::default(),
             retention: Retention::default(),

@@ -8,6 +8,7 @@ mod connection;
 mod credentials;
 mod deadline;
 mod dial;
+mod follow_once;
 mod health;
 mod inventory;
 mod kubeconfig;
@@ -25,6 +26,7 @@ mod watch_error;
 
 pub use connection::{Census, Connection, Connections, InventoryChange, InventoryView, RecordsOf};
 pub use deadline::{ResponseDeadlines, WATCH_SILENCE};
+pub use follow_once::follow_once;
 pub use health::HealthWatches;
 pub use kubeconfig::{KubeconfigError, target_from_kubeconfig};
 pub use reach::failure_of;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     goals::{self, Row, row, without_goal},
-    numbers::rounded,
+    numbers::{median, percentile, rounded},
     report,
 };
 
@@ -131,18 +131,6 @@ impl Figures {
     }
 }
 
-fn median(values: &[f64]) -> f64 {
-    percentile(values, 50)
-}
-
-/// Returns the smallest value that the given percentage of the values does not exceed.
-fn percentile(values: &[f64], percent: usize) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
-}
-
 /// Writes the results to a file.
 pub fn write(path: &Path, figures: &Figures) -> Result<()> {
     report::write(path, &BTreeMap::from([("tunnel", figures)]))
@@ -218,15 +206,6 @@ pub fn table(figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_were_measured() {
-        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
-        for (percent, expected) in [(50, 100.0), (99, 198.0), (100, 200.0), (0, 1.0)] {
-            assert!((percentile(&values, percent) - expected).abs() < 1e-9, "{percent} %");
-        }
-        assert!(percentile(&[], 50).abs() < 1e-9);
-    }
 
     #[test]
     fn rates_and_latencies_are_compared_at_the_median() {

@@ -1,10 +1,11 @@
 //! Archives of charts.
 
-use super::{input, needing};
-use crate::{
-    Attempt, Input, Lab, Needs,
-    tar_archive::{chart_yaml, entry, file, header, header_with_size, pack, pack_repeated, zeros},
+use chandler_sandbox::hostile::archive::{
+    chart_yaml, entry, file, header, header_with_size, pack, pack_repeated, zeros,
 };
+
+use super::{input, needing};
+use crate::{Attempt, Input, Lab, Needs};
 
 pub(super) const INPUTS: &[Input] = &[
     needing(Needs::Time, input("archive", "bomb", "unpacks to 1 GiB of zeros", "more than 100 MiB", bomb)),

@@ -1,12 +1,10 @@
 //! What the Helm driver reads: charts, value templates, and manifests.
 
+use chandler_sandbox::hostile::archive::{chart_yaml, file, pack};
 use chandler_tool::BuildInput;
 
 use super::{alias_bomb, input, needing};
-use crate::{
-    Attempt, Input, Lab, Needs, refusal,
-    tar_archive::{chart_yaml, file, pack},
-};
+use crate::{Attempt, Input, Lab, Needs, refusal};
 
 const fn driver(input: Input) -> Input {
     needing(Needs::Driver, input)

@@ -13,6 +13,7 @@ use chandler_core::{
     },
 };
 use chandler_hooks::{Hook, HookRequest};
+use chandler_sandbox::hostile::chart::doubling_schema;
 use chandler_source::{ExpectedIdentity, SignaturePolicy, Signers, SignersSpec};
 use chandler_workload::target_from_kubeconfig;
 use serde_json::{Value, json};
@@ -122,14 +123,7 @@ fn schema_remote(lab: &Lab) -> Attempt {
 }
 
 fn schema_references(lab: &Lab) -> Attempt {
-    let definitions: serde_json::Map<_, _> = (0..40)
-        .map(|number| {
-            let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
-            (format!("d{number}"), json!({"allOf": [next, next]}))
-        })
-        .chain([("d40".to_owned(), json!({"type": "object"}))])
-        .collect();
-    schema(lab, &json!({"$ref": "#/$defs/d0", "$defs": definitions}), &json!({"a": 1}))
+    schema(lab, &doubling_schema(), &json!({"a": 1}))
 }
 
 fn schema_nested(lab: &Lab) -> Attempt {

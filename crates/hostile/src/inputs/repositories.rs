@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse as _, Response};
+use chandler_sandbox::hostile::{
+    archive::{chart_yaml, pack},
+    repository::{endless, index, redirect},
+};
 use chandler_source::Limits;
 
 use super::{alias_bomb, input, needing, nested_lists};
-use crate::{
-    Attempt, Input, Lab, Needs,
-    repository::{endless, index, redirect},
-    tar_archive::{chart_yaml, pack},
-};
+use crate::{Attempt, Input, Lab, Needs};
 
 pub(super) const INPUTS: &[Input] = &[
     needing(

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse as _;
-use chandler_source::AddressPolicy;
+use chandler_source::SourceOptions;
 
 use crate::support::{
     env::{TestEnv, failure, get, options},
@@ -108,12 +108,12 @@ fn index_with(target: &'static str) -> impl Fn(&str) -> axum::response::Response
 async fn host_names_are_checked_by_the_address_that_they_resolve_to() {
     let env = TestEnv::new();
     let server = Server::start(&env.authority, |_, _| index("web.tgz", None)).await;
-    let strict = env
-        .packages_with(chandler_source::SourceOptions { addresses: AddressPolicy::default(), ..options() });
+    let addresses = SourceOptions::default().addresses;
+    let strict = env.packages_with(SourceOptions { addresses, ..options() });
     for url in [server.url_by_name(), server.url()] {
         let message = failure(get(&strict, &url, &env.access()).await);
         assert!(message.starts_with("InvalidSpec"), "{message}");
-        assert!(message.contains("--allow-address 127.0.0.1"), "{message}");
+        assert!(message.contains("--allow-source-address 127.0.0.1"), "{message}");
     }
     assert!(server.requests().is_empty(), "nothing is sent before the address is checked");
     let oci = server.url_by_name().replace("https://", "oci://");

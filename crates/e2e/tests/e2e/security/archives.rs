@@ -1,30 +1,14 @@
 //! An archive has the same files for the check and for Helm.
 
-use std::io::Write as _;
-
 use chandler_core::digest::Digest;
 use chandler_e2e::world::{World, condition, config_value};
-use chandler_sandbox::repository::ChartRepository;
-use flate2::{Compression, write::GzEncoder};
-use serde_json::json;
-use tar::{
-    EntryType::{self, Directory, Regular},
-    Header,
+use chandler_sandbox::{
+    hostile::archive::{self, entry, file},
+    repository::ChartRepository,
 };
+use serde_json::json;
 
 const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME}\ndata: {a: b}\n";
-
-/// Returns an entry of a tar archive, also if no program would write such an entry.
-fn entry(kind: EntryType, name: &str, content: &[u8]) -> Vec<u8> {
-    let mut header = Header::new_ustar();
-    header.set_path(name).unwrap();
-    header.set_entry_type(kind);
-    header.set_mode(0o644);
-    header.set_size(content.len() as u64);
-    header.set_cksum();
-    let padding = content.len().next_multiple_of(512) - content.len();
-    [&header.as_bytes()[..], content, &vec![0; padding]].concat()
-}
 
 fn metadata(name: &str) -> String {
     format!("apiVersion: v2\nname: {name}\nversion: 1.0.0\n")
@@ -34,12 +18,10 @@ fn metadata(name: &str) -> String {
 fn pack(name: &str, further: &[Vec<u8>]) -> Vec<u8> {
     let (template, config_map) = (format!("{name}/templates/a.yaml"), CONFIG_MAP.replace("NAME", name));
     let entries = [
-        entry(Regular, &format!("{name}/Chart.yaml"), metadata(name).as_bytes()),
-        entry(Regular, &template, config_map.as_bytes()),
+        file(&format!("{name}/Chart.yaml"), metadata(name).as_bytes()),
+        file(&template, config_map.as_bytes()),
     ];
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(&[entries.concat(), further.concat(), vec![0; 1024]].concat()).unwrap();
-    encoder.finish().unwrap()
+    archive::pack(&[&entries[..], further].concat()).unwrap()
 }
 
 /// Starts a repository with this archive of the chart `web`.
@@ -76,12 +58,11 @@ async fn an_archive_that_hides_a_subchart_from_the_check_is_refused() {
     let alpha = world.create_cluster("alpha").await;
     let manager = world.start_manager();
     let subchart = pack("hidden", &[]);
-    let hidden = entry(Regular, "web/charts/hidden.tgz", &subchart);
-    let attack = pack("web", &[entry(Directory, "web/charts/", &hidden)]);
+    let hidden = file("web/charts/hidden.tgz", &subchart);
+    let attack = pack("web", &[entry(b'5', "web/charts/", &hidden)]);
     let hostile = repository(&world, "hostile", &attack).await;
     let level = |number| format!("web/{}Chart.yaml", "charts/a/".repeat(number));
-    let levels: Vec<_> =
-        (1..=9).map(|number| entry(Regular, &level(number), metadata("a").as_bytes())).collect();
+    let levels: Vec<_> = (1..=9).map(|number| file(&level(number), metadata("a").as_bytes())).collect();
     let deep = repository(&world, "deep", &pack("web", &levels)).await;
     let plain = repository(&world, "plain", &pack("web", &[hidden])).await;
     for (name, url) in [("attack", hostile.url()), ("deep", deep.url()), ("plain", plain.url())] {

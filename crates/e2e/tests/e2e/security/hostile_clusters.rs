@@ -2,13 +2,11 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use chandler_e2e::{
-    hostile_server::{Attack, HostileServer, INTERNAL_SECRET, InternalServer},
-    manager::Manager,
-    self_hosted::SelfHosted,
-    tenant::Tenant,
+use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, tenant::Tenant};
+use chandler_sandbox::{
+    hostile::api_server::{Attack, HostileServer, INTERNAL_SECRET, InternalServer},
+    testing,
 };
-use chandler_sandbox::testing;
 use serde_json::json;
 
 /// The usual time is a few seconds. The rest is for a busy machine.
@@ -43,7 +41,7 @@ async fn attack(tenant: &Tenant, name: &str, attacks: &[(&str, Attack, &str, &st
     let dir = testing::fresh_dir(name).await.unwrap();
     let mut servers = Vec::new();
     for (cluster, attack, ..) in attacks {
-        let server = HostileServer::start(&dir.join(cluster), attack.clone()).await;
+        let server = HostileServer::start(&dir.join(cluster), attack.clone()).await.unwrap();
         tenant.create_cluster(cluster, &server.kubeconfig()).await;
         servers.push(server);
     }
@@ -83,7 +81,7 @@ async fn large_responses_of_some_clusters_do_not_affect_others_of_their_namespac
     let test = SelfHosted::new("unfinished").await;
     let mallory = Tenant::new(&test, "mallory").await;
     let dir = testing::fresh_dir("unfinished-server").await.unwrap();
-    let server = HostileServer::start(&dir, Attack::UnfinishedLists).await;
+    let server = HostileServer::start(&dir, Attack::UnfinishedLists).await.unwrap();
     for number in 0..HOSTILE {
         mallory.create_cluster(&format!("hostile-{number}"), &server.kubeconfig()).await;
     }
@@ -112,7 +110,7 @@ async fn redirects_are_not_followed_and_nothing_of_other_servers_is_reported() {
     let test = SelfHosted::new("redirects").await;
     let mallory = Tenant::new(&test, "mallory").await;
     // The manager may connect to this address, but not because an API server redirects it there.
-    let internal = InternalServer::start(Ipv4Addr::LOCALHOST).await;
+    let internal = InternalServer::start(Ipv4Addr::LOCALHOST).await.unwrap();
     let attacks = [
         (
             "manager",

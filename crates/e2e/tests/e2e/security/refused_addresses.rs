@@ -2,12 +2,8 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use chandler_e2e::{
-    hostile_server::{InternalServer, kubeconfig},
-    manager::Manager,
-    self_hosted::SelfHosted,
-    tenant::Tenant,
-};
+use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, tenant::Tenant};
+use chandler_sandbox::hostile::api_server::{InternalServer, kubeconfig};
 use serde_json::json;
 
 /// The usual time is a few seconds. The rest is for a busy machine.
@@ -19,7 +15,7 @@ const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_to() {
     let test = SelfHosted::new("refused").await;
     let mallory = Tenant::new(&test, "mallory").await;
-    let internal = InternalServer::start(REFUSED).await;
+    let internal = InternalServer::start(REFUSED).await.unwrap();
     let port = internal.address().port();
     let proxy = format!("server: 'https://api.example:6443', proxy-url: 'http://{REFUSED}:{port}'");
     let clusters = [
@@ -47,7 +43,8 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     // A source of a tenant whose cluster can be reached.
     let source = json!({"repoURL": format!("https://{REFUSED}:{port}")});
     test.apply_placement("source", "alpha", "hello", &source).await;
-    test.wait_condition("source", "Ready", "False", "a loopback address").await;
+    let message = test.wait_condition("source", "Ready", "False", "a loopback address").await;
+    assert!(message.contains("--allow-source-address"), "{message}");
     assert_eq!(internal.connections(), 0, "a refused address was connected to");
     manager.stop().await;
 }

@@ -7,32 +7,13 @@ use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_e2e::{
     manager::Manager, self_hosted::SelfHosted, wait::eventually, wait::eventually_within, world::condition,
 };
-use chandler_sandbox::{chart, provider::cluster_resource, testing};
+use chandler_sandbox::{hostile, provider::cluster_resource, testing};
 use k8s_openapi::api::{batch::v1::Job, events::v1::Event};
 use kube::{
     Api,
     api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-
-/// Doubles a text 40 times, counts to a trillion, or has a hook that does not end, unless it is only a ConfigMap.
-const TEMPLATE: &str = r#"
-{{- if eq .Values.attack "memory" }}
-{{- $text := "0123456789abcdef" }}
-{{- range until 40 }}{{ $text = print $text $text }}{{ end }}
-{{- else if eq .Values.attack "cpu" }}
-{{- range until 1000000 }}{{ range until 1000000 }}{{ end }}{{ end }}
-{{- else if eq .Values.attack "hook" }}
-apiVersion: batch/v1
-kind: Job
-metadata: {name: {{ .Release.Name }}, annotations: {"helm.sh/hook": pre-install}}
-spec: {template: {spec: {restartPolicy: Never, containers: [{name: hook, image: none}]}}}
----
-{{- end }}
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: {{ .Release.Name }}}
-"#;
 
 /// Little memory and CPU time, so that attacks end soon.
 const LIMITS: [&str; 4] = ["--memory-limit", "2048", "--tool-cpu-seconds", "2"];
@@ -137,13 +118,8 @@ impl<'t> Tenant<'t> {
 }
 
 async fn publish_chart(test: &SelfHosted) {
-    let files = [
-        ("Chart.yaml", "apiVersion: v2\nname: balloon\nversion: 1.0.0\n"),
-        ("values.yaml", "attack: none\n"),
-        ("templates/all.yaml", TEMPLATE),
-    ];
     let folder = testing::fresh_dir("tool-processes-chart").await.unwrap().join("balloon");
-    test.repository.publish(&chart::write(&folder, &files).unwrap()).unwrap();
+    test.repository.publish(&hostile::chart::write_balloon(&folder).unwrap()).unwrap();
 }
 
 /// A value template that doubles a text 30 times is refused, and the process that evaluates templates goes on.

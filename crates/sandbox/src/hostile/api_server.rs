@@ -1,6 +1,9 @@
 //! API servers that attack Chandler, and servers that Chandler must not reach.
 
+mod responses;
+
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
     path::Path,
     sync::{
@@ -10,15 +13,16 @@ use std::{
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use chandler_sandbox::certificates::Authority;
-use rustls::ServerConfig;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use self::responses::{endless, nested_discovery, records, respond, usual};
+use crate::certificates::Authority;
+use crate::repository::{Error, server};
 
 /// How an API server attacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +45,26 @@ pub enum Attack {
     ErrorEvent,
     /// The manager gets most of a large list of records, and then nothing.
     UnfinishedLists,
+    /// The manager gets a list of records of which a byte arrives every 100 ms.
+    SlowLists,
+    /// The manager gets a list of records with a label that is a list in lists.
+    NestedLists,
+    /// The manager gets a page of a list of records that promises another one, each time.
+    EndlessPages,
+    /// The manager gets an error with a long message.
+    LongErrors,
+    /// The manager gets a response with a header of many MiB.
+    LongHeaders,
     /// The driver gets responses without an end.
     EndlessDiscovery,
+    /// The driver gets a discovery of lists in lists.
+    NestedDiscovery,
     /// The manager is redirected to this address.
     RedirectManager(SocketAddr),
     /// The driver is redirected to this address.
     RedirectDriver(SocketAddr),
+    /// Requests are read, and nothing follows.
+    Silence,
 }
 
 /// An API server that attacks its clients. It ends when this is dropped.
@@ -63,34 +81,35 @@ impl Drop for HostileServer {
 }
 
 impl HostileServer {
-    pub async fn start(folder: &Path, attack: Attack) -> Self {
-        let authority = Authority::open(folder, "hostile").unwrap();
-        let pair = authority.server(&[]).unwrap();
-        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).map(Result::unwrap).collect();
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config =
-            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let tls = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+    /// Starts the server, with a certificate authority of its own in a folder.
+    pub async fn start(folder: &Path, attack: Attack) -> Result<Self, Error> {
+        let authority = Authority::open(folder, "hostile")?;
+        let tls = server::tls(&authority.server(&[])?, None)?;
+        let listen = |source| Error::Listen { source };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(listen)?;
+        let port = listener.local_addr().map_err(listen)?.port();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 connections.spawn(serve(stream, tls.clone(), attack.clone()));
             }
         });
-        Self { port, authority: authority.certificate().to_owned(), task }
+        Ok(Self { port, authority: authority.certificate().to_owned(), task })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the certificate of the server's authority, in PEM and base64.
+    pub fn authority(&self) -> String {
+        BASE64_STANDARD.encode(&self.authority)
     }
 
     /// Returns a kubeconfig for the server.
     pub fn kubeconfig(&self) -> String {
-        let authority = BASE64_STANDARD.encode(&self.authority);
-        kubeconfig(&format!(
-            "server: 'https://127.0.0.1:{}', certificate-authority-data: {authority}",
-            self.port
-        ))
+        let (port, authority) = (self.port, self.authority());
+        kubeconfig(&format!("server: 'https://127.0.0.1:{port}', certificate-authority-data: {authority}"))
     }
 }
 
@@ -112,6 +131,7 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
     let Ok(mut stream) = tls.accept(stream).await else { return };
     while let Some(head) = request_head(&mut stream).await {
         let answered = match (&attack, head.is_driver) {
+            (Attack::Silence, _) => std::future::pending().await,
             (Attack::EndlessLists, false) | (Attack::EndlessDiscovery, true) => {
                 endless(&mut stream, "200 OK").await
             }
@@ -122,6 +142,9 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
             (Attack::RedirectManager(to), false) | (Attack::RedirectDriver(to), true) => {
                 let location = format!("location: http://{to}{}\r\n", head.path);
                 respond(&mut stream, "307 Temporary Redirect", &location, "").await
+            }
+            (Attack::NestedDiscovery, true) if !head.path.starts_with("/version") => {
+                nested_discovery(&mut stream).await
             }
             (attack, false) if head.path.contains("/secrets") => {
                 let is_watch = head.path.contains("watch=true");
@@ -135,62 +158,6 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, attack: Attack) {
     }
 }
 
-/// Answers a request for the records of releases, or for their watch.
-async fn records(
-    stream: &mut TlsStream<TcpStream>,
-    attack: &Attack,
-    is_watch: bool,
-    path: &str,
-) -> std::io::Result<()> {
-    let size = 15 << 20;
-    let body = match (attack, is_watch) {
-        (Attack::ManyObjects, false) => {
-            format!(r#"{{"metadata":{{}},"items":[{}{{}}]}}"#, "{},".repeat(size / 3))
-        }
-        (Attack::LongVersion, false) => {
-            format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#, "7".repeat(size))
-        }
-        (Attack::Text, false) => format!(r#""{INTERNAL_SECRET}""#),
-        (Attack::ManyFields, true) => {
-            let fields = "{},".repeat(size / 3);
-            let event =
-                format!(r#"{{"object":{{"metadata":{{"managedFields":[{fields}{{}}]}}}},"type":"ADDED"}}"#);
-            return stream_event(stream, &event).await;
-        }
-        (Attack::ErrorEvent, true) => {
-            let event = format!(r#"{{"type":"ERROR","object":{{"message":"{INTERNAL_SECRET}"}}}}"#);
-            return stream_event(stream, &event).await;
-        }
-        (Attack::UnfinishedLists, false) => return unfinished(stream).await,
-        _ => return usual(stream, path).await,
-    };
-    respond(stream, "200 OK", "content-type: application/json\r\n", &body).await
-}
-
-/// Sends all of a list of 16 MiB but its last byte.
-async fn unfinished(stream: &mut TlsStream<TcpStream>) -> std::io::Result<()> {
-    let (chunk, chunks) = (vec![b' '; 1 << 16], 256);
-    let length = chunk.len() * chunks;
-    let head =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).await?;
-    for _ in 1..chunks {
-        stream.write_all(&chunk).await?;
-    }
-    stream.write_all(&chunk[1..]).await?;
-    stream.flush().await?;
-    std::future::pending().await
-}
-
-/// Sends an event, and leaves the watch open.
-async fn stream_event(stream: &mut TlsStream<TcpStream>, event: &str) -> std::io::Result<()> {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(format!("{:x}\r\n{event}\n\r\n", event.len() + 1).as_bytes()).await?;
-    stream.flush().await?;
-    std::future::pending().await
-}
-
 /// Reads the head of a request without a body.
 async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
     let mut head = Vec::new();
@@ -202,47 +169,6 @@ async fn request_head(stream: &mut TlsStream<TcpStream>) -> Option<Head> {
     let is_driver =
         head.lines().any(|line| line.to_ascii_lowercase().starts_with("user-agent: chandler-helm"));
     Some(Head { path, is_driver })
-}
-
-/// Answers like the API server of an empty cluster.
-async fn usual(stream: &mut TlsStream<TcpStream>, path: &str) -> std::io::Result<()> {
-    if path.contains("watch=true") {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-        stream.write_all(head.as_bytes()).await?;
-        stream.flush().await?;
-        return std::future::pending().await;
-    }
-    let body = if path.starts_with("/version") {
-        r#"{"major": "1", "minor": "34", "gitVersion": "v1.34.4"}"#
-    } else {
-        r#"{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": []}"#
-    };
-    respond(stream, "200 OK", "content-type: application/json\r\n", body).await
-}
-
-async fn respond(
-    stream: &mut TlsStream<TcpStream>,
-    status: &str,
-    headers: &str,
-    body: &str,
-) -> std::io::Result<()> {
-    let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len());
-    stream.write_all(answer.as_bytes()).await?;
-    stream.flush().await
-}
-
-/// Sends a body that never ends, and never contains a line.
-async fn endless(stream: &mut TlsStream<TcpStream>, status: &str) -> std::io::Result<()> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{{\"items\": [\"\r\n",
-        r#"{"items": [""#.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    let size = 1 << 20;
-    let chunk = [format!("{size:x}\r\n").into_bytes(), vec![b'x'; size], b"\r\n".to_vec()].concat();
-    loop {
-        stream.write_all(&chunk).await?;
-    }
 }
 
 /// A server inside the network that Chandler must not reach. It counts connections, and answers with a secret.
@@ -262,9 +188,9 @@ impl Drop for InternalServer {
 }
 
 impl InternalServer {
-    pub async fn start(address: impl Into<IpAddr>) -> Self {
-        let listener = TcpListener::bind((address.into(), 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+    pub async fn start(address: impl Into<IpAddr>) -> io::Result<Self> {
+        let listener = TcpListener::bind((address.into(), 0)).await?;
+        let address = listener.local_addr()?;
         let connections = Arc::<AtomicUsize>::default();
         let counted = connections.clone();
         let task = tokio::spawn(async move {
@@ -277,7 +203,7 @@ impl InternalServer {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Self { address, connections, task }
+        Ok(Self { address, connections, task })
     }
 
     pub fn address(&self) -> SocketAddr {
