@@ -99,10 +99,7 @@ impl Situation {
             paused: facts.paused || status::is_paused(object),
             suspended: state.suspends(object),
             retry_at: retry_requested_at(object),
-            installed_before: match desired.strategy {
-                Strategy::Continuous => known.inventory_revision.is_some(),
-                Strategy::InstallOnce => object.is_marked_installed(facts.uid.as_deref()),
-            },
+            installed_before: object.was_installed(desired.strategy, &known, facts.uid.as_deref()),
             collision: Collision::among(&own, &claimants),
             unmet,
             needed_by,
