@@ -23,9 +23,7 @@ impl Rules {
         let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         for tenancy in &self.0 {
             let spec = &tenancy.spec;
-            let is_own = |namespace: &str| {
-                namespace == own || spec.namespaces.names.iter().any(|name| name == namespace)
-            };
+            let is_own = |namespace: &str| namespace == own || tenancy.names(namespace);
             let is_namespace = group.is_empty() && kind == "Namespace";
             let (field, why) = if matches_kind(&spec.kinds.denied, group, kind) {
                 ("spec.kinds.denied", format!("lists {shown}"))

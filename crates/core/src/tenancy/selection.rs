@@ -17,6 +17,13 @@ pub(super) struct Tenancy {
     selector: Option<Selector>,
 }
 
+impl Tenancy {
+    /// Returns whether it names a namespace.
+    pub fn names(&self, namespace: &str) -> bool {
+        self.spec.namespaces.names.iter().any(|name| name == namespace)
+    }
+}
+
 /// Why the spec of an AddonTenancy cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableSpec {
@@ -116,8 +123,7 @@ impl Tenancies {
 
     /// Returns whether the labels of a namespace are needed to find its rules.
     pub fn need_labels(&self, namespace: &str) -> bool {
-        let is_named = |tenancy: &Tenancy| tenancy.spec.namespaces.names.iter().any(|name| name == namespace);
-        self.readable.iter().any(|tenancy| tenancy.selector.is_some() && !is_named(tenancy))
+        self.readable.iter().any(|tenancy| tenancy.selector.is_some() && !tenancy.names(namespace))
     }
 
     /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy cannot be read that may be about it.
@@ -150,7 +156,7 @@ impl Tenancies {
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = Arc<Tenancy>> + 'a {
         let selects = move |tenancy: &&Arc<Tenancy>| {
-            tenancy.spec.namespaces.names.iter().any(|name| name == namespace)
+            tenancy.names(namespace)
                 || tenancy.selector.as_ref().is_some_and(|selector| selector.matches(labels))
         };
         self.readable.iter().filter(selects).cloned()
