@@ -55,7 +55,7 @@ impl Tenancies {
         }
     }
 
-    /// Takes the objects that exist now.
+    /// Replaces all AddonTenancies by the objects that exist now.
     pub fn set(&self, objects: &[Arc<DynamicObject>]) {
         let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
         let parsed = Arc::new(Parsed::new(specs));
@@ -149,7 +149,7 @@ impl Tenancies {
     }
 }
 
-/// Returns the kind.
+/// Returns the API resource of AddonTenancies.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
 }

@@ -35,11 +35,11 @@ pub struct UnreadableSpec {
 /// Reads the spec of an AddonTenancy.
 pub fn read_spec(spec: &Value) -> Result<AddonTenancySpec, UnreadableSpec> {
     let read = AddonTenancySpec::deserialize(spec);
-    read.map_err(|error| UnreadableSpec { why: error.to_string(), namespaces: named(spec) })
+    read.map_err(|error| UnreadableSpec { why: error.to_string(), namespaces: selected_by_name(spec) })
 }
 
-/// Returns the namespaces of a spec that selects them by name and in no other way.
-fn named(spec: &Value) -> Option<Vec<String>> {
+/// Returns the namespaces that a spec selects, if it selects them by name only.
+fn selected_by_name(spec: &Value) -> Option<Vec<String>> {
     let namespaces = spec.get("namespaces")?.as_object()?;
     let names = namespaces.get("names").filter(|_| namespaces.len() == 1)?;
     Vec::deserialize(names).ok()
@@ -49,7 +49,7 @@ fn named(spec: &Value) -> Option<Vec<String>> {
 #[derive(Debug)]
 struct Unreadable {
     /// Kind and name, with the reason.
-    named: String,
+    description: String,
     namespaces: Option<Vec<String>>,
     /// What holds for removals: no object is allowed, so hooks are not run.
     strictest: Arc<Tenancy>,
@@ -61,7 +61,7 @@ impl Unreadable {
         let kinds = AllowedKinds { denied: vec![any], ..AllowedKinds::default() };
         let spec = AddonTenancySpec { kinds, ..AddonTenancySpec::default() };
         Self {
-            named: format!("AddonTenancy {name} ({})", unreadable.why),
+            description: format!("AddonTenancy {name} ({})", unreadable.why),
             namespaces: unreadable.namespaces,
             strictest: Arc::new(Tenancy { name: format!("{name} (cannot be read)"), spec, selector: None }),
         }
@@ -79,7 +79,7 @@ pub struct Tenancies {
     unreadable: Vec<Arc<Unreadable>>,
 }
 
-/// The AddonTenancies of one namespace. None of them allows everything.
+/// The AddonTenancies of one namespace. If there are none, everything is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(pub(super) Vec<Arc<Tenancy>>);
 
@@ -102,7 +102,7 @@ impl Tenancies {
             }
         }
         found.readable.sort_by(|a, b| a.name.cmp(&b.name));
-        found.unreadable.sort_by(|a, b| a.named.cmp(&b.named));
+        found.unreadable.sort_by(|a, b| a.description.cmp(&b.description));
         found
     }
 
@@ -113,7 +113,7 @@ impl Tenancies {
 
     /// Returns the AddonTenancies that cannot be read, each with the reason.
     pub fn unreadable(&self) -> impl Iterator<Item = &str> {
-        self.unreadable.iter().map(|unreadable| &*unreadable.named)
+        self.unreadable.iter().map(|unreadable| &*unreadable.description)
     }
 
     /// Returns whether one of them selects namespaces by label.
@@ -128,7 +128,8 @@ impl Tenancies {
 
     /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy cannot be read that may be about it.
     pub fn of(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Result<Rules, Failure> {
-        let unreadable: Vec<_> = self.unreadable_in(namespace).map(|unreadable| &*unreadable.named).collect();
+        let unreadable: Vec<_> =
+            self.unreadable_in(namespace).map(|unreadable| &*unreadable.description).collect();
         if !unreadable.is_empty() {
             let message = format!(
                 "nothing new is started in namespace {namespace} while this cannot be read: {}; fix or delete it",
