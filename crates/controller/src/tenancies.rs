@@ -84,7 +84,7 @@ impl Tenancies {
         }
     }
 
-    /// Watches AddonTenancies. Their changes enqueue everything that they may be about.
+    /// Watches AddonTenancies. Their changes enqueue everything that they may apply to.
     pub fn watch(&self, client: Client, router: Router) -> FirstList {
         let writer = Writer::new(resource());
         let (store, own): (Store<DynamicObject>, _) = (writer.as_reader(), self.clone());

@@ -1,4 +1,4 @@
-//! Which AddonTenancies are about a namespace.
+//! Which AddonTenancies select a namespace.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,7 +28,7 @@ impl Tenancy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableSpec {
     pub why: String,
-    /// The namespaces that it is about. `None` means that it may be about any.
+    /// The namespaces that it selects. `None` means that it may select any.
     pub namespaces: Option<Vec<String>>,
 }
 
@@ -126,7 +126,7 @@ impl Tenancies {
         self.readable.iter().any(|tenancy| tenancy.selector.is_some() && !tenancy.names(namespace))
     }
 
-    /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy cannot be read that may be about it.
+    /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy that may select it cannot be read.
     pub fn of(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Result<Rules, Failure> {
         let unreadable: Vec<_> =
             self.unreadable_in(namespace).map(|unreadable| &*unreadable.description).collect();
