@@ -1,6 +1,6 @@
 //! Decides which connections to a hub stay, so that they end at different replicas of it.
 //!
-//! A load balancer chooses the replica. The agent learns it after the handshake, and can only try again.
+//! A load balancer chooses the replica. The agent knows it only after the handshake, and can only try again.
 
 use std::time::Duration;
 

@@ -115,7 +115,7 @@ pub struct ClusterTunnelSpec {
     #[schemars(length(max = 512), extend("pattern" = HOST_AND_PORT))]
     pub target: String,
     /// HTTP proxy through which agents reach the hubs, such as `http://proxy.example:3128`. If unset, they connect directly.
-    /// A user name and a password in it are visible to everyone who may read this object.
+    /// A user name and a password in it are visible to all users who may read this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024), extend("pattern" = "^http://[^/ ]+/?$"))]
     pub proxy: Option<String>,

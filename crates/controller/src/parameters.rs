@@ -182,9 +182,10 @@ impl ParameterSources {
             .map_err(|error| spec(&format!("parametersFrom has an invalid selector: {error}")))?;
         let source = format!("list of {kind} in namespace {home} with labels {selector}");
         match self.objects.list(placement, service_account, home, list, &selector.to_string()).await {
-            Ok(found) => {
+            Ok(listed) => {
                 let is_secret = is_core("Secret");
-                let sources = found.iter().filter(|object| !(is_secret && has_values_of_release(object)));
+                let found = listed.get("items").and_then(Value::as_array).into_iter().flatten();
+                let sources = found.filter(|object| !(is_secret && has_values_of_release(object)));
                 let visible: Vec<_> = sources.map(|object| visible_object(object, is_secret)).collect();
                 if visible.iter().map(json_size).sum::<usize>() > MAX_LIST {
                     return Err(too_large(MAX_LIST).failure(&format!("the {source}")));

@@ -21,7 +21,7 @@ use kube::{
 pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease, WriteValues};
 pub use pending::ReconcileScope;
 pub use recent_writes::RecentWrites;
-pub use reconciler::WRITES;
+pub use reconciler::{WRITES, by_cluster};
 pub use rollout_targets::RolloutTargets;
 pub use status_throttle::StatusThrottle;
 use tokio::sync::Semaphore;

@@ -15,6 +15,7 @@ mod secrets;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+pub use catalog_filter::named_catalog;
 pub use catalogs::{CatalogFolder, NamedCatalogs};
 use chandler_core::release::{Claimant, Desired, ReleaseKind};
 use chandler_source::Packages;

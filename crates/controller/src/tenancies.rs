@@ -55,7 +55,7 @@ impl Tenancies {
         }
     }
 
-    /// Takes the objects that exist now.
+    /// Replaces all AddonTenancies by the objects that exist now.
     pub fn set(&self, objects: &[Arc<DynamicObject>]) {
         let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
         let parsed = Arc::new(Parsed::new(specs));
@@ -84,7 +84,7 @@ impl Tenancies {
         }
     }
 
-    /// Watches AddonTenancies. Their changes enqueue everything that they may be about.
+    /// Watches AddonTenancies. Their changes enqueue everything that they may apply to.
     pub fn watch(&self, client: Client, router: Router) -> FirstList {
         let writer = Writer::new(resource());
         let (store, own): (Store<DynamicObject>, _) = (writer.as_reader(), self.clone());
@@ -149,7 +149,7 @@ impl Tenancies {
     }
 }
 
-/// Returns the kind.
+/// Returns the API resource of AddonTenancies.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
 }

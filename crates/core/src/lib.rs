@@ -46,3 +46,4 @@ pub mod tool_limits;
 pub mod tunnel;
 pub mod url_login;
 pub mod version;
+mod yaml;

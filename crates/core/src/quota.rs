@@ -36,7 +36,7 @@ const RESERVE: u64 = 8;
 /// of the same namespace, if it would exceed its quota; then, while the total would be exceeded, the least recently used of the
 /// namespace that uses most. Only a namespace that uses more than its equal share, and at least as much as the one that needs room,
 /// loses something to another one. If there is none, a namespace with no more than its equal share can use a reserve. Nothing is
-/// removed in vain: if the quotas would be exceeded anyway, this fails.
+/// removed without need: if the quotas would be exceeded anyway, this fails.
 pub fn make_room<T: Ord + Copy>(
     held: &[Held<'_, T>],
     quotas: Quotas,

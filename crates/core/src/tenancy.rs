@@ -1,7 +1,7 @@
 //! What AddonTenancies allow: sources, namespaces on workload clusters, kinds of objects, and the account that acts there.
 //!
-//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. Nothing new is allowed
-//! in namespaces that one may be about that cannot be read. Releases can be removed in any case.
+//! Without an AddonTenancy everything is allowed. If several select a namespace, all of them must allow it. While an AddonTenancy
+//! cannot be read, nothing new is allowed in the namespaces that it may select. Releases can be removed in any case.
 
 mod account;
 mod boundary;
@@ -16,7 +16,7 @@ mod url_prefix;
 pub use self::{
     account::{DefaultAccount, WorkloadAccount},
     boundary::{Boundary, ObjectRule, ReleaseUse},
-    objects::SyncedKind,
+    objects::SyncedObject,
     platform_extension::platform_extension,
     recorded::Recorded,
     refusal::Refusal,

@@ -28,7 +28,7 @@ const CALLS_PER_CLEANING: usize = 16;
 const ENTRY_BYTES: usize = 512;
 
 type Slot<V> = Arc<Flight<V>>;
-/// Callers of the same key and namespace that wait for a slot. Its value is when one of them has waited in vain.
+/// Callers of the same key and namespace that wait for a slot. Its value is when one of them has waited without getting one.
 type Gate = tokio::sync::Mutex<Option<Instant>>;
 
 /// The result of a key, and who works on the next one.

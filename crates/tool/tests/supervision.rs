@@ -1,5 +1,5 @@
 //! The supervisor with the real driver: on demand, private, clean, restarted, replaced, limited by the Lease.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test says so by failing")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{os::unix::fs::PermissionsExt as _, path::PathBuf, time::Duration};
 

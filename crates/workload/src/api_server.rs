@@ -211,7 +211,7 @@ impl ApiServer {
     async fn until(&self, condition: impl Fn(&State) -> bool) {
         let wait = async {
             while !condition(&self.lock()) {
-                // A client that closes a watch notifies nobody here.
+                // A client that closes a watch causes no notification here.
                 let _ = tokio::time::timeout(Duration::from_millis(50), self.changed.notified()).await;
             }
         };

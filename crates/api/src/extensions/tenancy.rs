@@ -26,7 +26,7 @@ use crate::addons::is_default;
 #[x_kube(crates(kube_core = "kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct AddonTenancySpec {
-    /// The namespaces of the management cluster that this AddonTenancy is about.
+    /// The namespaces of the management cluster that this AddonTenancy applies to.
     pub namespaces: TenantNamespaces,
     /// The repositories, registries, catalogs and Sources that they may use. If unset, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The declared records, from which Chandler learns the releases without calling the tool.
+//! The declared records, from which Chandler reads the releases without calling the tool.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -150,7 +150,7 @@ impl Objects {
         home: &str,
         list: &ObjectList,
         selector: &str,
-    ) -> Result<Vec<Value>, Problem> {
+    ) -> Result<Arc<Value>, Problem> {
         let namespace = &placement.namespace;
         let kind = self.kind(&list.api_version, &list.kind).await?;
         let (resource, scope) = &*kind;
@@ -178,7 +178,7 @@ impl Objects {
             let message = format!("there are more than {MAX_LISTED} objects; make the selector narrower");
             return Err(failed(Category::InvalidSpec, message));
         }
-        Ok(listed.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
+        Ok(listed)
     }
 
     async fn kind(&self, api_version: &str, kind: &str) -> Result<Arc<(ApiResource, Scope)>, Problem> {

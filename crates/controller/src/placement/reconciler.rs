@@ -569,7 +569,8 @@ async fn failures<F>(writes: Vec<impl Future<Output = Option<F>>>) -> Vec<F> {
     stream::iter(writes).buffer_unordered(WRITES).filter_map(std::future::ready).collect().await
 }
 
-fn by_cluster<P: PlacementKind>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {
+/// Returns release objects by their clusters.
+pub fn by_cluster<P: PlacementKind>(releases: &[Arc<P::Release>]) -> ClusterMap<Arc<P::Release>> {
     releases.iter().filter_map(|release| Some((P::cluster_of(release)?, release.clone()))).collect()
 }
 

@@ -31,7 +31,7 @@ use crate::{
     extension::OneShotResolver,
     kinds::{ComposeServices, ManagedKind},
     pair::{Pair, release_context},
-    placement::{Compose, ComposeError, ComposeMode, ComposedRelease, WriteValues},
+    placement::{Compose, ComposeError, ComposeMode, ComposedRelease, WriteValues, by_cluster},
     routing::Router,
     watch,
 };
@@ -228,10 +228,7 @@ where
         let selection = placement.selection()?;
         let mut selected = self.clusters.in_namespace(&namespace);
         selected.retain(|key, cluster| is_planned(key) && selection.matches(&key.name, cluster.labels()));
-        let by_cluster: ClusterMap<_> = existing
-            .iter()
-            .filter_map(|release| Some((P::cluster_of(release)?, Arc::clone(release))))
-            .collect();
+        let by_cluster = by_cluster::<P>(&existing);
         let (mut composed, unresolved) = self.compose(placement, &selected, &by_cluster, resolver).await?;
         let object = |key: &ClusterKey| match composed.get(key) {
             Some(Ok(one)) => Some(one.object.clone()),

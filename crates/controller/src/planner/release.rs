@@ -97,7 +97,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let PlannedObject { object, unwritten, secrets, existing, generation } = planned;
         let state = (self.context.placement_state)(&applied);
         let desired = self.desired(&state, &object, unwritten).await?;
-        let mut situation = Situation::new(&self.context, &self.claims, &applied, &desired, None);
+        let mut situation = Situation::new(&self.context, &self.claims, state, &applied, &desired, None);
         situation.refused = self.context.boundary(&desired, ReleaseUse::Desired).await.err();
         let (mut plan, name) = (plan_of(&desired), desired.release.to_string());
         if situation.facts.state != ClusterState::Available {
@@ -111,7 +111,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let details = tool.observe(target, &desired.release).await?;
         let newest = details.as_ref().map(|details| seen(details, applied.status()));
         let is_other = details.is_some_and(|details| !inputs.are_those_of(&details, desired));
-        let rollback = state.requested_rollback(&applied, &inputs.digest);
+        let rollback = situation.state.requested_rollback(&applied, &inputs.digest);
         let observed = Observed {
             differs: newest.as_ref().filter(|_| is_other).map(|newest| newest.revision),
             ..situation.observed(
@@ -143,7 +143,7 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
         let PlannedObject { object, unwritten, secrets, .. } = planned;
         let state = (self.context.placement_state)(&object);
         let desired = self.desired(&state, &object, unwritten).await?;
-        let situation = Situation::new(&self.context, &self.claims, &object, &desired, Some(existing));
+        let situation = Situation::new(&self.context, &self.claims, state, &object, &desired, Some(existing));
         let Removal { desired: before, next: removal, stored } =
             self.removal(existing, RemovalCause::Deleted).await?;
         let is_renamed = before.release != desired.release;
@@ -247,9 +247,9 @@ impl<R: ReleaseKind> ReleasePlanner<R> {
     async fn removal(&self, existing: &R, cause: RemovalCause) -> Result<Removal, Failure> {
         let state = (self.context.placement_state)(existing);
         let desired = state.apply_to(existing.desired()?);
-        let mut situation = Situation::new(&self.context, &self.claims, existing, &desired, None);
+        let mut situation = Situation::new(&self.context, &self.claims, state, existing, &desired, None);
         if cause == RemovalCause::Unselected {
-            situation.orphan = state.policy.effective().on_unselect == OnUnselect::Orphan;
+            situation.orphan = situation.state.policy.effective().on_unselect == OnUnselect::Orphan;
         }
         situation.moved |= cause == RemovalCause::Moved;
         let name = desired.release.to_string();

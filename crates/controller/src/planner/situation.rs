@@ -69,17 +69,17 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// Collects it from the caches. `object` is the stored release object, or the one that would be created. It may take the release
-    /// from `replaced`, which is removed first.
+    /// Collects it from the caches. `object` is the stored release object, or the one that would be created, and `state` is that of
+    /// its placement. It may take the release from `replaced`, which is removed first.
     pub fn new<R: ReleaseKind>(
         context: &ReleaseContext<R>,
         claims: &PlannedClaims,
+        state: PlacementState,
         object: &R,
         desired: &Desired,
         replaced: Option<&R>,
     ) -> Self {
         let now = Timestamp::now();
-        let state = (context.placement_state)(object);
         let facts = context.clusters.facts(&desired.cluster);
         let known = object.status().cloned().unwrap_or_default();
         let (unmet, needed_by) =
@@ -99,10 +99,7 @@ impl Situation {
             paused: facts.paused || status::is_paused(object),
             suspended: state.suspends(object),
             retry_at: retry_requested_at(object),
-            installed_before: match desired.strategy {
-                Strategy::Continuous => known.inventory_revision.is_some(),
-                Strategy::InstallOnce => object.is_marked_installed(facts.uid.as_deref()),
-            },
+            installed_before: object.was_installed(desired.strategy, &known, facts.uid.as_deref()),
             collision: Collision::among(&own, &claimants),
             unmet,
             needed_by,

@@ -74,15 +74,20 @@ impl NamedCatalogs {
         Ok(excluded_versions(&catalog, &source.chart, versions.iter().copied()))
     }
 
-    /// Returns the catalog that a source names instead of a repository.
+    /// Returns the catalog of a source.
     async fn catalog_of(
         &self,
         own: &str,
         source: &PackageSource,
     ) -> Result<Option<Arc<ExtensionCatalog>>, Failure> {
-        match source.catalog.as_ref().filter(|_| source.repository.is_none()) {
+        match named_catalog(source) {
             Some(reference) => self.get(own, reference).await.map(Some),
             None => Ok(None),
         }
     }
+}
+
+/// Returns the catalog that a source names. If it names a repository, too, the package comes from that one.
+pub fn named_catalog(source: &PackageSource) -> Option<&Reference> {
+    source.catalog.as_ref().filter(|_| source.repository.is_none())
 }

@@ -265,11 +265,11 @@ where
             None => Self::rollback_target(desired, view, seen, inputs.as_ref()),
         };
         self.drift = self.plan_drift(desired, view);
-        let placement = &self.placement;
+        let (placement, facts) = (&self.placement, &view.facts);
         let observed = Observed {
             deleting: self.deleting(),
             moved: self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION),
-            paused: view.facts.paused || status::is_paused(&*self.object),
+            paused: facts.paused || status::is_paused(&*self.object),
             placement_paused: placement.paused,
             placement_changing: !placement.is_applied,
             suspended: placement.suspends(&*self.object),
@@ -277,14 +277,14 @@ where
             refused: self.refused.as_ref(),
             remediation: placement.policy.effective().remediation,
             retry_at: retry_requested_at(&*self.object),
-            cluster: view.facts.state,
+            cluster: facts.state,
             strategy: desired.strategy,
             collision: &collision,
             unmet: &unmet,
             needed_by: &needed_by,
-            remove_with_cluster: view.facts.waits_for_uninstalls(self.now) && desired.remove_with_cluster,
+            remove_with_cluster: facts.waits_for_uninstalls(self.now) && desired.remove_with_cluster,
             orphan: placement.orphans(&*self.object),
-            installed_before: self.installed_before(desired.strategy, view.facts.uid.as_deref()),
+            installed_before: self.object.was_installed(desired.strategy, &self.status, facts.uid.as_deref()),
             inventory: match &view.inventory {
                 InventoryView::Loading => InventoryState::Loading,
                 InventoryView::Unavailable(failure) => InventoryState::Unavailable(failure),

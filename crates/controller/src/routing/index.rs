@@ -221,7 +221,7 @@ impl Index {
         listed(work)
     }
 
-    /// Handles a change of AddonTenancies, which may be about everything.
+    /// Handles a change of AddonTenancies, which may apply to everything.
     pub fn on_tenancies(&self) -> Vec<Enqueue> {
         let placements = self.all_placements().map(|placement| Enqueue::Placement(placement.key.clone()));
         placements.chain(self.releases.keys().cloned().map(Enqueue::Release)).collect()

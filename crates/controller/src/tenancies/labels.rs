@@ -36,8 +36,8 @@ impl SelectingLabels {
         }
     }
 
-    /// Returns the labels of a namespace. For a while, those that were read last are returned if the read fails. A failure is not
-    /// one of the workload cluster, whatever its category is.
+    /// Returns the labels of a namespace. If the read fails, those that were read last are returned for a while. A failure always has
+    /// the category `Internal`: with that of the request, it could be taken for a failure of the workload cluster.
     pub async fn get(&self, namespace: &str) -> Result<Labels, Failure> {
         match self.cached.get(&namespace.to_owned(), self.read.get(namespace)).await {
             Ok(labels) => {

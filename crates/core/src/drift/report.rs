@@ -1,4 +1,4 @@
-//! What users learn about drift.
+//! What is reported about drift.
 
 use chandler_api::status::{DriftedObject, DriftedState};
 

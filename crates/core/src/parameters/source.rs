@@ -3,10 +3,13 @@
 use std::fmt;
 
 use serde_json::Value;
-use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::Parameters;
-use crate::failure::{Category, Failure};
+use crate::{
+    failure::{Category, Failure},
+    yaml::strict_options,
+};
 
 /// Nesting of maps and lists. Objects of the API server are not deeper.
 const MAX_DEPTH: usize = 100;
@@ -97,15 +100,7 @@ fn as_map(value: Value) -> Option<Parameters> {
 }
 
 fn parse(source: &str, text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, Failure> {
-    let mut budget = Budget::default();
-    budget.max_depth = MAX_DEPTH;
-    let options = options! {
-        budget: Some(budget),
-        with_snippet: false,
-        duplicate_keys: duplicate_keys,
-        legacy_octal_numbers: true,
-        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
-    };
+    let options = strict_options(MAX_DEPTH, duplicate_keys);
     let value: Option<Value> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         // The parser's own message may quote the text.
         let location = error

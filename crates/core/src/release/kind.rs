@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::{Resource, ResourceExt as _, object::HasSpec};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::Desired;
+use super::{Desired, Strategy};
 use crate::{conditions, failure::Failure, inventory::ReleaseStatus as ReleaseState};
 
 /// A kind whose objects represent one release each.
@@ -109,6 +109,15 @@ pub trait ReleaseKind:
         let installed_on = annotations.get(INSTALLED_ON_ANNOTATION).map(String::as_str);
         annotations.get(Self::INSTALLED_ANNOTATION).is_some_and(|value| value == "true")
             && (installed_on.is_none() || cluster_uid.is_none() || installed_on == cluster_uid)
+    }
+
+    /// Returns whether its release has been installed before, if `status` is its newest status. A release that is installed once
+    /// must have been installed on the Cluster with this uid.
+    fn was_installed(&self, strategy: Strategy, status: &ReleaseStatus, cluster_uid: Option<&str>) -> bool {
+        match strategy {
+            Strategy::Continuous => status.inventory_revision.is_some(),
+            Strategy::InstallOnce => self.is_marked_installed(cluster_uid),
+        }
     }
 }
 

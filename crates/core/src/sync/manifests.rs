@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::{
     failure::{Category, Failure},
     source::{Content, content_of, is_manifest},
+    yaml::strict_options,
 };
 
 /// The largest number of objects of a Sync. The status lists all of them.
@@ -103,15 +104,7 @@ fn no_objects() -> Failure {
 
 /// Reads one document. Returns `None` if it contains comments only.
 fn read_document(file: &str, line: usize, text: &str) -> Result<Option<Value>, Failure> {
-    let mut budget = Budget::default();
-    budget.max_depth = MAX_DEPTH;
-    let options = options! {
-        budget: Some(budget),
-        with_snippet: false,
-        duplicate_keys: DuplicateKeyPolicy::Error,
-        legacy_octal_numbers: true,
-        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
-    };
+    let options = strict_options(MAX_DEPTH, DuplicateKeyPolicy::Error);
     let object: Option<Value> = serde_saphyr::from_str_with_options(text, options)
         // The parser's own message may quote the text.
         .map_err(|_| invalid(file, line, "the document is not valid YAML"))?;

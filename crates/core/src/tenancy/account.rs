@@ -43,6 +43,11 @@ impl DefaultAccount {
         }
         Err(format!("{text:?} is neither the name of a ServiceAccount nor NAMESPACE/NAME"))
     }
+
+    /// Returns the account of a release in this namespace.
+    fn of_release(&self, release_namespace: &str) -> WorkloadAccount {
+        WorkloadAccount::of(self.namespace.as_ref(), &self.name, release_namespace)
+    }
 }
 
 impl Rules {
@@ -70,7 +75,7 @@ impl Rules {
                 return Err(refused(&tenancy.name, &what, "spec.workloadServiceAccount", &why));
             }
         }
-        Ok(chosen.or_else(|| default.map(|default| of(default.namespace.as_ref(), &default.name))))
+        Ok(chosen.or_else(|| default.map(|default| default.of_release(release_namespace))))
     }
 
     /// Returns the account of a release that is removed: one that an AddonTenancy names wins over that of the release, because
@@ -88,7 +93,7 @@ impl Rules {
             return Some(of(account.namespace.as_ref(), &account.name));
         }
         let requested = requested.filter(|name| is_name(name)).map(|name| of(None, name));
-        requested.or_else(|| default.map(|default| of(default.namespace.as_ref(), &default.name)))
+        requested.or_else(|| default.map(|default| default.of_release(release_namespace)))
     }
 }
 

@@ -31,7 +31,7 @@ pub struct ObjectRule {
 }
 
 impl Boundary {
-    /// Returns the optional features that a package tool must have, with what needs them.
+    /// Returns the capabilities that a package tool must have to keep it.
     pub fn needed_capabilities(&self) -> Vec<&'static str> {
         let impersonate = self.account.is_some().then_some("impersonate");
         let object_rules = (!self.rules.is_empty()).then_some("object-rules");
@@ -62,7 +62,7 @@ impl Rules {
         let (recorded, namespace) = (&desired.recorded, &desired.release.namespace);
         let requested = recorded.account.as_deref();
         let account = match release_use {
-            ReleaseUse::Desired if self.exempt(desired) => return Ok(Boundary::default()),
+            ReleaseUse::Desired if self.is_exempt(desired) => return Ok(Boundary::default()),
             // It was installed without rules and account, so it is removed without them.
             ReleaseUse::Removal { installed } if recorded.is_of_platform(installed) => {
                 return Ok(Boundary::default());
@@ -79,7 +79,7 @@ impl Rules {
     /// Checks the address that a package is downloaded from, which the index of its repository names.
     pub fn check_archive(&self, desired: &Desired, url: &str) -> Result<(), Failure> {
         let catalog = desired.access.catalog.as_ref();
-        if self.exempt(desired) || catalog.is_some_and(|catalog| catalog.scope == Scope::Platform) {
+        if self.is_exempt(desired) || catalog.is_some_and(|catalog| catalog.scope == Scope::Platform) {
             return Ok(());
         }
         self.check_source(SourceUse::Url(url))
@@ -91,8 +91,9 @@ impl Rules {
         self.check_target(&desired.release.namespace)
     }
 
-    /// Returns whether the object of a release installs an Extension of the platform that all AddonTenancies allow.
-    fn exempt(&self, desired: &Desired) -> bool {
+    /// Returns whether no other rule applies: the release object installs an Extension of the platform as it is published, and all
+    /// AddonTenancies allow it.
+    fn is_exempt(&self, desired: &Desired) -> bool {
         let Some(name) = &desired.recorded.platform_extension else { return false };
         self.0.iter().all(|tenancy| {
             tenancy.spec.platform_extensions.as_ref().is_none_or(|allowed| matches_any(allowed, name))

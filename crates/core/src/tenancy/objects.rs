@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// An object of a Sync.
 #[derive(Clone, Copy, Debug)]
-pub struct SyncedKind<'a> {
+pub struct SyncedObject<'a> {
     pub group: &'a str,
     pub kind: &'a str,
     /// Empty for an object that is in no namespace.
@@ -18,14 +18,12 @@ pub struct SyncedKind<'a> {
 impl Rules {
     /// Checks whether a Sync in `own` namespace may write an object. Besides its own namespace, it may write to those that the
     /// AddonTenancy names. The error names the AddonTenancy and its field.
-    pub fn check_synced(&self, own: &str, object: SyncedKind<'_>) -> Result<(), Failure> {
-        let SyncedKind { group, kind, namespace, name } = object;
+    pub fn check_synced(&self, own: &str, object: SyncedObject<'_>) -> Result<(), Failure> {
+        let SyncedObject { group, kind, namespace, name } = object;
         let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         for tenancy in &self.0 {
             let spec = &tenancy.spec;
-            let is_own = |namespace: &str| {
-                namespace == own || spec.namespaces.names.iter().any(|name| name == namespace)
-            };
+            let is_own = |namespace: &str| namespace == own || tenancy.names(namespace);
             let is_namespace = group.is_empty() && kind == "Namespace";
             let (field, why) = if matches_kind(&spec.kinds.denied, group, kind) {
                 ("spec.kinds.denied", format!("lists {shown}"))

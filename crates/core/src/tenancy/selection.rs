@@ -1,4 +1,4 @@
-//! Which AddonTenancies are about a namespace.
+//! Which AddonTenancies select a namespace.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,22 +17,29 @@ pub(super) struct Tenancy {
     selector: Option<Selector>,
 }
 
+impl Tenancy {
+    /// Returns whether it names a namespace.
+    pub fn names(&self, namespace: &str) -> bool {
+        self.spec.namespaces.names.iter().any(|name| name == namespace)
+    }
+}
+
 /// Why the spec of an AddonTenancy cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableSpec {
     pub why: String,
-    /// The namespaces that it is about. `None` means that it may be about any.
+    /// The namespaces that it selects. `None` means that it may select any.
     pub namespaces: Option<Vec<String>>,
 }
 
 /// Reads the spec of an AddonTenancy.
 pub fn read_spec(spec: &Value) -> Result<AddonTenancySpec, UnreadableSpec> {
     let read = AddonTenancySpec::deserialize(spec);
-    read.map_err(|error| UnreadableSpec { why: error.to_string(), namespaces: named(spec) })
+    read.map_err(|error| UnreadableSpec { why: error.to_string(), namespaces: selected_by_name(spec) })
 }
 
-/// Returns the namespaces of a spec that selects them by name and in no other way.
-fn named(spec: &Value) -> Option<Vec<String>> {
+/// Returns the namespaces that a spec selects, if it selects them by name only.
+fn selected_by_name(spec: &Value) -> Option<Vec<String>> {
     let namespaces = spec.get("namespaces")?.as_object()?;
     let names = namespaces.get("names").filter(|_| namespaces.len() == 1)?;
     Vec::deserialize(names).ok()
@@ -42,7 +49,7 @@ fn named(spec: &Value) -> Option<Vec<String>> {
 #[derive(Debug)]
 struct Unreadable {
     /// Kind and name, with the reason.
-    named: String,
+    description: String,
     namespaces: Option<Vec<String>>,
     /// What holds for removals: no object is allowed, so hooks are not run.
     strictest: Arc<Tenancy>,
@@ -54,7 +61,7 @@ impl Unreadable {
         let kinds = AllowedKinds { denied: vec![any], ..AllowedKinds::default() };
         let spec = AddonTenancySpec { kinds, ..AddonTenancySpec::default() };
         Self {
-            named: format!("AddonTenancy {name} ({})", unreadable.why),
+            description: format!("AddonTenancy {name} ({})", unreadable.why),
             namespaces: unreadable.namespaces,
             strictest: Arc::new(Tenancy { name: format!("{name} (cannot be read)"), spec, selector: None }),
         }
@@ -72,7 +79,7 @@ pub struct Tenancies {
     unreadable: Vec<Arc<Unreadable>>,
 }
 
-/// The AddonTenancies of one namespace. None of them allows everything.
+/// The AddonTenancies of one namespace. If there are none, everything is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(pub(super) Vec<Arc<Tenancy>>);
 
@@ -95,7 +102,7 @@ impl Tenancies {
             }
         }
         found.readable.sort_by(|a, b| a.name.cmp(&b.name));
-        found.unreadable.sort_by(|a, b| a.named.cmp(&b.named));
+        found.unreadable.sort_by(|a, b| a.description.cmp(&b.description));
         found
     }
 
@@ -106,7 +113,7 @@ impl Tenancies {
 
     /// Returns the AddonTenancies that cannot be read, each with the reason.
     pub fn unreadable(&self) -> impl Iterator<Item = &str> {
-        self.unreadable.iter().map(|unreadable| &*unreadable.named)
+        self.unreadable.iter().map(|unreadable| &*unreadable.description)
     }
 
     /// Returns whether one of them selects namespaces by label.
@@ -116,13 +123,13 @@ impl Tenancies {
 
     /// Returns whether the labels of a namespace are needed to find its rules.
     pub fn need_labels(&self, namespace: &str) -> bool {
-        let is_named = |tenancy: &Tenancy| tenancy.spec.namespaces.names.iter().any(|name| name == namespace);
-        self.readable.iter().any(|tenancy| tenancy.selector.is_some() && !is_named(tenancy))
+        self.readable.iter().any(|tenancy| tenancy.selector.is_some() && !tenancy.names(namespace))
     }
 
-    /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy cannot be read that may be about it.
+    /// Returns the rules of a namespace with these labels. Fails while an AddonTenancy that may select it cannot be read.
     pub fn of(&self, namespace: &str, labels: &BTreeMap<String, String>) -> Result<Rules, Failure> {
-        let unreadable: Vec<_> = self.unreadable_in(namespace).map(|unreadable| &*unreadable.named).collect();
+        let unreadable: Vec<_> =
+            self.unreadable_in(namespace).map(|unreadable| &*unreadable.description).collect();
         if !unreadable.is_empty() {
             let message = format!(
                 "nothing new is started in namespace {namespace} while this cannot be read: {}; fix or delete it",
@@ -150,7 +157,7 @@ impl Tenancies {
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = Arc<Tenancy>> + 'a {
         let selects = move |tenancy: &&Arc<Tenancy>| {
-            tenancy.spec.namespaces.names.iter().any(|name| name == namespace)
+            tenancy.names(namespace)
                 || tenancy.selector.as_ref().is_some_and(|selector| selector.matches(labels))
         };
         self.readable.iter().filter(selects).cloned()

@@ -39,18 +39,16 @@ impl Rules {
                     format!("ExtensionCatalog {name} of the platform"),
                     "spec.sources.platformCatalogs",
                 ),
-                SourceUse::PlatformSource { name, catalog } => (
+                SourceUse::PlatformSource { name, catalog: None } => (
+                    matches_any(&allowed.platform_sources, name),
+                    format!("Source {name} of the platform"),
+                    "spec.sources.platformSources",
+                ),
+                SourceUse::PlatformSource { name, catalog: Some(catalog) } => (
                     matches_any(&allowed.platform_sources, name)
-                        || catalog.is_some_and(|catalog| matches_any(&allowed.platform_catalogs, catalog)),
-                    match catalog {
-                        Some(catalog) => format!("ExtensionCatalog {catalog} of the platform"),
-                        None => format!("Source {name} of the platform"),
-                    },
-                    if catalog.is_some() {
-                        "spec.sources.platformCatalogs"
-                    } else {
-                        "spec.sources.platformSources"
-                    },
+                        || matches_any(&allowed.platform_catalogs, catalog),
+                    format!("ExtensionCatalog {catalog} of the platform"),
+                    "spec.sources.platformCatalogs",
                 ),
             };
             if !is_allowed {

@@ -67,7 +67,7 @@ async fn fields_of_another_manager_are_reported_taken_over_or_left_to_it() {
     world.wait_ready("ignorefields", "alpha", 2).await;
     assert_eq!(colors(&alpha, "ignorefields").await, (some("red"), some("big")));
 
-    // The condition has told the user what to do.
+    // This is what the condition asks for.
     world.apply_policy("fail", json!({"conflicts": "Force"})).await;
     manager.wait_idle().await;
     run_ok(&world, &["retry", "hcp/fail", "--cluster", "alpha"]).await;

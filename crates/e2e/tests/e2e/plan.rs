@@ -161,7 +161,7 @@ fn writes(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
     writes.map(|entry| (entry.verb, entry.resource)).collect()
 }
 
-/// Makes a cluster unreachable for everyone who reads its kubeconfig.
+/// Makes a cluster unreachable for all clients that read its kubeconfig.
 async fn disconnect(world: &World, plane: &Plane) {
     let kubeconfig = plane.kubeconfig().replace(&format!(":{}", plane.port()), ":1");
     let patch = Patch::Merge(json!({"stringData": {"value": kubeconfig}}));

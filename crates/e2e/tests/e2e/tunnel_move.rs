@@ -212,7 +212,7 @@ async fn the_agent_of_a_moved_cluster_joins_the_hub_of_the_other_management_clus
     wait_release(&target, 2).await;
     assert_eq!(site.greeting().await.as_deref(), Some("Moved from somewhere"));
     let connects = target.hub.metrics().await["chandler_hub_connects_total"];
-    assert!(connects > 0.0, "the second hub has connected nobody");
+    assert!(connects > 0.0, "the second hub has accepted no connection");
     agent.stop().await;
     target.stop().await;
 }

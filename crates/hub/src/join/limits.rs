@@ -7,7 +7,7 @@ use std::{
 
 use chandler_tunnel::TunnelId;
 
-/// Refused requests per second. Beyond them, clients do not learn why. Requests with a valid token or certificate do not count:
+/// Refused requests per second. Beyond them, responses do not name the reason. Requests with a valid token or certificate do not count:
 /// otherwise anyone could keep all agents out.
 const FAILURES: Limit = Limit { burst: 10, interval: Duration::from_millis(100) };
 /// Joins per minute of one tunnel. They count only after the token or certificate is verified: otherwise anyone could
@@ -49,7 +49,7 @@ impl Usage {
 /// Counts the joins.
 pub struct JoinLimits {
     failures: Usage,
-    /// Like `failures`, of clients with a certificate that TLS has verified: they learn why they are refused.
+    /// Like `failures`, of clients with a certificate that TLS has verified: their responses name the reason.
     certified_failures: Usage,
     tunnels: HashMap<TunnelId, Usage>,
     refusals: HashMap<TunnelId, Usage>,

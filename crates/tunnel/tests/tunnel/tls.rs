@@ -38,7 +38,7 @@ fn agent(keys: &TunnelKeys, identity: TunnelIdentity, issued: Timestamp) -> Cert
 
 type Streams = (io::Result<client::TlsStream<DuplexStream>>, io::Result<server::TlsStream<DuplexStream>>);
 
-/// Connects, and exchanges a byte: with TLS 1.3 a client learns only then that the server has refused its certificate.
+/// Connects, and exchanges a byte: with TLS 1.3 a client sees only then that the server has refused its certificate.
 async fn connect(client: ClientConfig, server: ServerConfig, name: &str) -> Streams {
     let (near, far) = duplex(64 << 10);
     let name = server_name(name).unwrap();

@@ -4,22 +4,14 @@ import (
 	"google.golang.org/grpc"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
-	"chandler.dev/tools/helm/internal/operation"
 	"chandler.dev/tools/helm/internal/release"
 )
 
 // Compare compares the objects of a release with its newest revision.
 func (s *Server) Compare(request *toolv1.CompareRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
 	comparison := &toolv1.Comparison{}
-	result := s.run(stream.Context(), call{
-		kind:    "compare",
-		id:      request.GetOperationId(),
-		target:  request.GetTarget(),
-		release: request.GetRelease(),
-		timeout: durationOr(request.GetTimeout(), operation.DefaultTimeout),
-		send:    stepSender(stream),
-		onStart: headerSender(stream),
-	}, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
+	call := newCall("compare", request, request.GetTimeout(), stream)
+	result := s.run(stream.Context(), call, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
 		comparison.Objects, err = opened.Compare(release.CompareSpec{
 			Revision:       int(request.GetRevision()),
 			Objects:        request.GetObjects(),
@@ -36,15 +28,8 @@ func (s *Server) Compare(request *toolv1.CompareRequest, stream grpc.ServerStrea
 // Test runs the tests of a release.
 func (s *Server) Test(request *toolv1.TestRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
 	report := &toolv1.TestReport{}
-	result := s.run(stream.Context(), call{
-		kind:    "test",
-		id:      request.GetOperationId(),
-		target:  request.GetTarget(),
-		release: request.GetRelease(),
-		timeout: durationOr(request.GetTimeout(), operation.DefaultTimeout),
-		send:    stepSender(stream),
-		onStart: headerSender(stream),
-	}, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
+	call := newCall("test", request, request.GetTimeout(), stream)
+	result := s.run(stream.Context(), call, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
 		report.Tests, err = opened.Test(release.TestSpec{
 			Revision: int(request.GetRevision()),
 			Logs:     request.GetLogs(),

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/cluster"
@@ -35,6 +36,26 @@ type call struct {
 	onStart func() error
 }
 
+// operationRequest is a request for an operation on a release.
+type operationRequest interface {
+	GetOperationId() string
+	GetTarget() *toolv1.Target
+	GetRelease() *toolv1.Release
+}
+
+// newCall returns the call of an operation that reports its steps to a stream.
+func newCall(kind string, request operationRequest, timeout *durationpb.Duration, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) call {
+	return call{
+		kind:    kind,
+		id:      request.GetOperationId(),
+		target:  request.GetTarget(),
+		release: request.GetRelease(),
+		timeout: durationOr(timeout, operation.DefaultTimeout),
+		send:    stepSender(stream),
+		onStart: headerSender(stream),
+	}
+}
+
 // outcome is the result of a call. If neither state nor err is set, the release does not exist.
 type outcome struct {
 	state *toolv1.ReleaseState
@@ -58,18 +79,9 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 		secrets []string
 		applied release.ApplyResult
 	)
-	result := s.run(stream.Context(), call{
-		kind:     "apply",
-		id:       request.GetOperationId(),
-		target:   request.GetTarget(),
-		release:  request.GetRelease(),
-		timeout:  durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
-		rollback: request.GetOptions().GetAtomic(),
-		send:     stepSender(stream),
-		onStart:  headerSender(stream),
-
-		inputDigest: request.GetInputDigest(),
-	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+	call := newCall("apply", request, request.GetOptions().GetTimeout(), stream)
+	call.rollback, call.inputDigest = request.GetOptions().GetAtomic(), request.GetInputDigest()
+	result := s.run(stream.Context(), call, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		merged, err := values.Merge(request.GetValues())
 		if err != nil {
 			return nil, err
@@ -95,17 +107,9 @@ func (s *Server) Apply(request *toolv1.ApplyRequest, stream grpc.ServerStreaming
 // Rollback rolls a release back to an earlier revision.
 func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
 	var rolledBack release.RollbackResult
-	result := s.run(stream.Context(), call{
-		kind:    "rollback",
-		id:      request.GetOperationId(),
-		target:  request.GetTarget(),
-		release: request.GetRelease(),
-		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
-		send:    stepSender(stream),
-		onStart: headerSender(stream),
-
-		inputDigest: request.GetInputDigest(),
-	}, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
+	call := newCall("rollback", request, request.GetOptions().GetTimeout(), stream)
+	call.inputDigest = request.GetInputDigest()
+	result := s.run(stream.Context(), call, func(opened *release.Release) (_ *toolv1.ReleaseState, err error) {
 		rolledBack, err = opened.Rollback(release.RollbackSpec{
 			Revision:         int(request.GetRevision()),
 			Options:          request.GetOptions(),
@@ -123,15 +127,8 @@ func (s *Server) Rollback(request *toolv1.RollbackRequest, stream grpc.ServerStr
 
 // Remove uninstalls a release.
 func (s *Server) Remove(request *toolv1.RemoveRequest, stream grpc.ServerStreamingServer[toolv1.OperationEvent]) error {
-	result := s.run(stream.Context(), call{
-		kind:    "remove",
-		id:      request.GetOperationId(),
-		target:  request.GetTarget(),
-		release: request.GetRelease(),
-		timeout: durationOr(request.GetOptions().GetTimeout(), operation.DefaultTimeout),
-		send:    stepSender(stream),
-		onStart: headerSender(stream),
-	}, func(opened *release.Release) (*toolv1.ReleaseState, error) {
+	call := newCall("remove", request, request.GetOptions().GetTimeout(), stream)
+	result := s.run(stream.Context(), call, func(opened *release.Release) (*toolv1.ReleaseState, error) {
 		return opened.Remove(request.GetOptions())
 	})
 	return stream.Send(result.event())

@@ -14,7 +14,7 @@ use super::Layers;
 use crate::{
     locks::{Mutex, MutexGuard},
     queue::outside_of_limit,
-    release::NamedCatalogs,
+    release::{NamedCatalogs, named_catalog},
     sources::SourcePackages,
 };
 
@@ -83,8 +83,7 @@ impl SchemaCheck {
         let (repository, access) = self.catalogs.repository(own, source).await?;
         let (name, version) = (source.chart.clone(), source.version.clone());
         let reference = PackageReference { repository, name, version };
-        // A repository of its own counts, if the source names both.
-        let catalog = source.catalog.as_ref().filter(|_| source.repository.is_none());
+        let catalog = named_catalog(source);
         let resolved = self.catalogs.resolve(&self.packages, own, catalog, &reference, &access).await?;
         if !resolved.format.is_helm_chart() {
             // Only charts have a schema that Chandler reads; other packages are opened by their tool alone.

@@ -19,7 +19,7 @@ where
     pub(super) async fn mark_installed(&self, desired: &Desired, view: &View) -> Result<(), ManagementError> {
         let uid = &view.facts.uid;
         if desired.strategy != Strategy::InstallOnce
-            || self.installed_before(desired.strategy, uid.as_deref())
+            || self.object.is_marked_installed(uid.as_deref())
             || !matches!(view.inventory, InventoryView::Known(_))
             || self.status.status != ReleaseStatus::Deployed.as_str()
         {
@@ -28,13 +28,5 @@ where
         let annotations =
             [(R::INSTALLED_ANNOTATION, Some("true")), (INSTALLED_ON_ANNOTATION, uid.as_deref())];
         self.annotate(&annotations.into_iter().collect()).await
-    }
-
-    /// Returns whether the release has been installed before. If it is installed once, on the Cluster with this uid.
-    pub(super) fn installed_before(&self, strategy: Strategy, cluster_uid: Option<&str>) -> bool {
-        match strategy {
-            Strategy::Continuous => self.status.inventory_revision.is_some(),
-            Strategy::InstallOnce => self.object.is_marked_installed(cluster_uid),
-        }
     }
 }

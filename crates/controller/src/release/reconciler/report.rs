@@ -100,8 +100,8 @@ where
         self.status.last_failure.is_some() && self.status.observed_generation == self.object.meta().generation
     }
 
-    /// Writes the status if it has changed. The state is kept even if the write fails: what was learned must not be learned
-    /// again. The outcome of an operation is kept until it is written.
+    /// Writes the status if it has changed. The state is kept even if the write fails, so that nothing is determined twice.
+    /// The outcome of an operation is kept until it is written.
     pub(super) async fn write(&mut self) -> Result<(), ReconcileError> {
         if self.status != self.written {
             self.context.caches.reconcile_states.insert(&self.uid, self.state.clone());

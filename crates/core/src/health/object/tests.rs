@@ -308,7 +308,7 @@ fn other_kinds_follow_the_conventions_of_conditions() {
         ),
         ("another condition", json!({}), with("Synced", "False"), Is::Healthy),
         ("outdated", json!({}), json!({"observedGeneration": 1}), OUTDATED),
-        // Nobody says that the kind has a controller that reports a status.
+        // It is not known whether the kind has a controller that reports a status.
         ("no status", json!({}), json!({}), Is::Healthy),
     ];
     check("cert-manager.io/v1", "Certificate", &rows);

@@ -1,22 +1,16 @@
 //! Edits the text of a kubeconfig. What is written is always parsed again and compared with the intended content.
 
 use serde_json::Value;
-use serde_saphyr::{Budget, DuplicateKeyPolicy, options, options::NonFiniteFloatPolicy};
+use serde_saphyr::DuplicateKeyPolicy;
+
+use crate::yaml::strict_options;
 
 const MAX_DEPTH: usize = 64;
 const FIELD: &str = "proxy-url";
 
 /// Parses a kubeconfig. Returns `None` if it is not a YAML map.
 pub fn parse(text: &str) -> Option<Value> {
-    let mut budget = Budget::default();
-    budget.max_depth = MAX_DEPTH;
-    let options = options! {
-        budget: Some(budget),
-        with_snippet: false,
-        duplicate_keys: DuplicateKeyPolicy::Error,
-        legacy_octal_numbers: true,
-        non_finite_float_policy: NonFiniteFloatPolicy::Reject,
-    };
+    let options = strict_options(MAX_DEPTH, DuplicateKeyPolicy::Error);
     serde_saphyr::from_str_with_options::<Value>(text, options).ok().filter(Value::is_object)
 }
 
