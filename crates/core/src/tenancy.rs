@@ -16,7 +16,7 @@ mod url_prefix;
 pub use self::{
     account::{DefaultAccount, WorkloadAccount},
     boundary::{Boundary, ObjectRule, ReleaseUse},
-    objects::SyncedObject,
+    objects::ObjectOfSync,
     platform_extension::platform_extension,
     recorded::Recorded,
     refusal::Refusal,

@@ -170,9 +170,11 @@ where
         let drift_at = [self.drift.at, self.drift_status_due_at()];
         let recheck_at = [health.recheck_at, message_at, self.test_retry_at(), held_plan_at];
         let recheck_at = recheck_at.into_iter().chain(drift_at).flatten().filter(|at| *at > self.now).min();
+        // The state is given back with the status.
+        let annotations = self.outdated_annotations(&desired, &view);
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
-        self.sync_annotations(&desired, &view).await?;
+        self.annotate(&annotations).await?;
         written?;
         Ok(self.next(&desired, &decision, recheck_at))
     }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// An object of a Sync.
 #[derive(Clone, Copy, Debug)]
-pub struct SyncedObject<'a> {
+pub struct ObjectOfSync<'a> {
     pub group: &'a str,
     pub kind: &'a str,
     /// Empty for an object that is in no namespace.
@@ -18,8 +18,8 @@ pub struct SyncedObject<'a> {
 impl Rules {
     /// Checks whether a Sync in `own` namespace may write an object. Besides its own namespace, it may write to those that the
     /// AddonTenancy names. The error names the AddonTenancy and its field.
-    pub fn check_synced(&self, own: &str, object: SyncedObject<'_>) -> Result<(), Failure> {
-        let SyncedObject { group, kind, namespace, name } = object;
+    pub fn check_synced(&self, own: &str, object: ObjectOfSync<'_>) -> Result<(), Failure> {
+        let ObjectOfSync { group, kind, namespace, name } = object;
         let shown = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         for tenancy in &self.0 {
             let spec = &tenancy.spec;

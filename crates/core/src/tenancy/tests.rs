@@ -364,8 +364,8 @@ fn syncs_write_allowed_kinds_to_their_own_namespaces() {
         "clusterScoped": [{"group": "*", "kind": "ClusterClass"}, {"kind": "Namespace"}],
         "denied": [{"group": "rbac.authorization.k8s.io", "kind": "*"}],
     }});
-    let object = |group, kind, namespace, name| SyncedObject { group, kind, namespace, name };
-    let rows: [(SyncedObject<'_>, &[&str]); 9] = [
+    let object = |group, kind, namespace, name| ObjectOfSync { group, kind, namespace, name };
+    let rows: [(ObjectOfSync<'_>, &[&str]); 9] = [
         (object("", "ConfigMap", "team", "a"), &[]),
         (object("", "ConfigMap", "team-staging", "a"), &[]),
         (

@@ -22,33 +22,34 @@ use super::{Reconciler, View};
 use crate::{ManagementError, release::PlacementState, status};
 
 /// Changes of annotations. `None` removes one.
-pub(super) type Annotations<'a> = BTreeMap<&'static str, Option<&'a str>>;
+pub(super) type Annotations = BTreeMap<&'static str, Option<String>>;
 
 impl<R> Reconciler<R>
 where
     R: ReleaseKind + kube::Resource<Scope = NamespaceResourceScope>,
 {
-    /// Updates the annotations that depend on the placement, its policy and the inputs: what the policy says about the deletion of
-    /// the Cluster is recorded for the case that the policy is deleted before, a request for a rollback of an earlier spec is
-    /// removed, and which inputs were installed as an Extension of the platform is recorded for their removal.
-    pub(super) async fn sync_annotations(
-        &self,
-        desired: &Desired,
-        view: &View,
-    ) -> Result<(), ManagementError> {
-        let is_left_unchanged = self.deleting() || view.facts.paused || status::is_paused(&*self.object);
+    /// Returns the annotations to change that depend on the placement, its policy and the inputs: what the policy says about the
+    /// deletion of the Cluster is recorded for the case that the policy is deleted before, a request for a rollback of an earlier
+    /// spec is removed, and which inputs were installed as an Extension of the platform is recorded for their removal.
+    pub(super) fn outdated_annotations(&self, desired: &Desired, view: &View) -> Annotations {
+        if self.deleting() || view.facts.paused || status::is_paused(&*self.object) {
+            return Annotations::new();
+        }
         let inputs = self.known_inputs(desired, view);
         let inputs = inputs.as_ref().map(|inputs| &inputs.digest);
+        let mut changes = changes(&*self.object, &self.placement, inputs);
         let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
-        let mut changes: Annotations<'_> = changes(&*self.object, &self.placement, inputs);
-        if let Some(platform) = platform.as_deref().filter(|_| self.context.tenancies.restrict_releases()) {
+        if let Some(platform) = platform.filter(|_| self.context.tenancies.restrict_releases()) {
             changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
         }
-        if is_left_unchanged || changes.is_empty() { Ok(()) } else { self.annotate(&changes).await }
+        changes
     }
 
     /// Changes annotations of the object, if it still exists.
-    pub(super) async fn annotate(&self, annotations: &Annotations<'_>) -> Result<(), ManagementError> {
+    pub(super) async fn annotate(&self, annotations: &Annotations) -> Result<(), ManagementError> {
+        if annotations.is_empty() {
+            return Ok(());
+        }
         let patch = json!({"metadata": {"annotations": annotations}});
         let name = self.object.name_any();
         let api = status::api(&self.context.client, &*self.object);
@@ -65,14 +66,14 @@ fn changes<R: ReleaseKind>(
     release: &R,
     placement: &PlacementState,
     inputs: Option<&InputDigest>,
-) -> Annotations<'static> {
+) -> Annotations {
     let mut changes = Annotations::new();
     let is_outdated = |inputs| RollbackRequest::current(release, inputs).is_none();
     if RollbackRequest::of(release).is_some() && inputs.is_some_and(is_outdated) {
         changes.insert(ROLLBACK_ANNOTATION, None);
     }
     if last_on_cluster_delete(release) != placement.on_cluster_delete {
-        let value = placement.on_cluster_delete.map(OnClusterDelete::as_str);
+        let value = placement.on_cluster_delete.map(|on_delete| on_delete.as_str().to_owned());
         changes.insert(ON_CLUSTER_DELETE_ANNOTATION, value);
     }
     // The Cluster was selected again before the object was deleted.
@@ -96,7 +97,8 @@ mod tests {
             on_cluster_delete,
             ..PlacementState::default()
         };
-        let on_cluster_delete = |value| vec![(ON_CLUSTER_DELETE_ANNOTATION, value)];
+        let on_cluster_delete =
+            |value: Option<&'static str>| vec![(ON_CLUSTER_DELETE_ANNOTATION, value.map(str::to_owned))];
         let current = InputDigest::parse(&"a".repeat(40)).unwrap();
         let rollback = |inputs: &str, generation: &str| json!({ROLLBACK_ANNOTATION: format!("3.{}{generation}", inputs.repeat(40))});
         let rows = [

@@ -26,7 +26,7 @@ where
             return Ok(());
         }
         let annotations =
-            [(R::INSTALLED_ANNOTATION, Some("true")), (INSTALLED_ON_ANNOTATION, uid.as_deref())];
+            [(R::INSTALLED_ANNOTATION, Some("true".to_owned())), (INSTALLED_ON_ANNOTATION, uid.clone())];
         self.annotate(&annotations.into_iter().collect()).await
     }
 }

@@ -11,7 +11,7 @@ use chandler_core::{
         Claim, Live, MAX_OBJECTS, Manifest, Move, ObjectId, WriteDecision, accept_missing, add_uids,
         decide_write, kinds, merge_inventory, moving, needs_others, rendered_digest, resolve,
     },
-    tenancy::SyncedObject,
+    tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -93,7 +93,7 @@ impl Run<'_> {
         }
         for manifest in manifests {
             let ObjectId { group, kind, namespace, name } = &manifest.id;
-            let object = SyncedObject { group, kind, namespace, name };
+            let object = ObjectOfSync { group, kind, namespace, name };
             rules
                 .check_synced(self.namespace, object)
                 .map_err(|refused| manifest.failure(refused.category, &refused.message))?;
