@@ -154,6 +154,8 @@ mod tests {
             let found = evaluate(&config(discovered, policy), has_leader);
             assert_eq!(found.severity, severity, "{found:?}");
             assert!(found.message.contains(&text), "{found:?}");
+            let names_value = found.next_step.is_some_and(|step| step.contains("networkPolicy.hooksFrom"));
+            assert_eq!(names_value, severity == Severity::Problem, "{text}");
         }
     }
 

@@ -77,7 +77,7 @@ pub async fn start(
         tasks.spawn(endpoint::publish(client.clone(), service, bound.port()));
     }
     let receiver = Receiver::new(client, sources, move |source: &Source| router.enqueue_source(source));
-    tasks.spawn(server::run(listener, Arc::new(receiver)));
+    tasks.spawn(server::run(listener, Arc::new(receiver), server::CONNECTION_TIMEOUT));
     Ok(())
 }
 
@@ -146,16 +146,24 @@ fn without_newline(value: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, path::Path, time::Duration};
 
     use kube::{
         client::Body,
         runtime::{reflector::store::Writer, watcher::Event},
     };
     use serde_json::{Value, json};
-    use tokio::sync::watch;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpStream,
+        sync::watch,
+        time::{sleep, timeout},
+    };
 
-    use super::*;
+    use super::{
+        server::{CONNECTION_TIMEOUT, MAX_BODY_BYTES, MAX_CONNECTIONS},
+        *,
+    };
     use crate::{locks::Mutex, sources::testing::packages};
 
     /// An API server with one Secret, whose value is `canary`.
@@ -190,9 +198,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_signed_webhook_requests_polls_of_the_same_repository() {
-        let folder = tempfile::tempdir().unwrap();
+    /// Returns a receiver for three Sources, and the names of those that it enqueues.
+    fn receiver(folder: &Path) -> (Receiver, Arc<Mutex<Vec<String>>>) {
         let mut objects = Writer::new(());
         let (hook, other) = ("https://git.example/a", "https://git.example/b");
         let secret = |name: &str| json!({"secret": {"name": name, "key": "token"}});
@@ -204,11 +211,17 @@ mod tests {
             objects.apply_watcher_event(&Event::Apply(source));
         }
         let (stores, changes) = (vec![objects.as_reader()], watch::Sender::default());
-        let sources = Sources::new(api_server(), stores, packages(folder.path()), "platform", changes);
+        let sources = Sources::new(api_server(), stores, packages(folder), "platform", changes);
         let enqueued = Arc::<Mutex<Vec<String>>>::default();
         let log = enqueued.clone();
-        let receiver =
-            Receiver::new(api_server(), sources, move |source: &Source| log.lock().push(source.name_any()));
+        let enqueue = move |source: &Source| log.lock().push(source.name_any());
+        (Receiver::new(api_server(), sources, enqueue), enqueued)
+    }
+
+    #[tokio::test]
+    async fn a_signed_webhook_requests_polls_of_the_same_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        let (receiver, enqueued) = receiver(folder.path());
         let refused = [
             ("fleet", "x-gitlab-token", "wrong"),
             ("fleet", "x-other", "canary"),
@@ -229,5 +242,58 @@ mod tests {
         names.sort_unstable();
         assert_eq!(names, ["apps", "fleet"], "one webhook serves all Sources of the repository");
         assert!(receiver.requests.get("fleet").is_some() && receiver.requests.get("other").is_none());
+    }
+
+    /// Serves the receiver. Returns its address.
+    async fn serve(folder: &Path, timeout: Duration) -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(server::run(listener, Arc::new(receiver(folder).0), timeout));
+        address
+    }
+
+    /// Sends the head of a webhook with a body of this length, and the body if there is one. Returns the status line.
+    async fn request(address: SocketAddr, header: &str, length: usize, body: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST /hooks/team/fleet HTTP/1.1\r\nhost: chandler\r\n{header}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body).await.unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).await.unwrap();
+        String::from_utf8(line.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn bodies_are_limited_and_those_of_strangers_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = serve(folder.path(), CONNECTION_TIMEOUT).await;
+        let (token, length) = ("x-gitlab-token: canary", MAX_BODY_BYTES + 1);
+        // The body is not sent.
+        let stranger = request(address, "x-other: canary", length, b"");
+        let stranger = timeout(CONNECTION_TIMEOUT / 2, stranger).await.expect("its body is waited for");
+        assert_eq!(stranger, "HTTP/1.1 401");
+        assert_eq!(request(address, token, 2, b"{}").await, "HTTP/1.1 202");
+        assert_eq!(request(address, token, length, &vec![b'x'; length]).await, "HTTP/1.1 413");
+    }
+
+    #[tokio::test]
+    async fn connections_are_limited_in_number_and_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let limit = Duration::from_secs(2);
+        let address = serve(folder.path(), limit).await;
+        let mut silent = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let waiting = tokio::spawn(request(address, "x-gitlab-token: canary", 2, b"{}"));
+        sleep(limit / 4).await;
+        assert!(!waiting.is_finished(), "one connection too many is served");
+        for mut stream in silent {
+            let closed = timeout(limit * 3, stream.read(&mut [0; 1])).await.expect("it stays open");
+            assert_eq!(closed.unwrap_or_default(), 0);
+        }
+        assert_eq!(waiting.await.unwrap(), "HTTP/1.1 202");
     }
 }

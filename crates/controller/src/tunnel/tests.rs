@@ -271,6 +271,22 @@ async fn a_secret_of_a_user_is_not_overwritten() {
 }
 
 #[tokio::test]
+async fn a_tunnel_with_the_id_of_an_older_one_gets_no_token() {
+    let mut world = World::new();
+    world.settle().await;
+    world.server.remove(BOOTSTRAP);
+    let created = |tunnel: &mut Value, time: &str| tunnel["metadata"]["creationTimestamp"] = json!(time);
+    world.change_tunnel(|tunnel| created(tunnel, "2026-01-02T00:00:00Z"));
+    let mut older = world.server.get(TUNNEL).unwrap();
+    created(&mut older, "2026-01-01T00:00:00Z");
+    older["metadata"]["namespace"] = json!("other");
+    world.tunnels.apply_watcher_event(&Event::Apply(serde_json::from_value(older).unwrap()));
+    world.settle().await;
+    assert_eq!(world.reason("Ready"), "DuplicateId");
+    assert!(world.server.get(BOOTSTRAP).is_none());
+}
+
+#[tokio::test]
 async fn a_disabled_tunnel_leaves_a_direct_kubeconfig() {
     let mut world = World::new();
     world.put_kubeconfig(DIRECT);

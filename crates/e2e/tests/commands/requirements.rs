@@ -9,7 +9,7 @@ use crate::documents::{document, root};
 
 /// Returns the names of tests in a document, in backticks: `crate::file::name`, or the name alone, which is a sentence. Names of
 /// metrics begin with that of the product.
-fn named_tests(document: &str) -> BTreeSet<String> {
+pub fn named_tests(document: &str) -> BTreeSet<String> {
     let quoted = document.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
         let part = |part: &str| {
@@ -70,7 +70,7 @@ pub fn exists(known: &BTreeSet<String>, name: &str) -> bool {
 fn every_test_named_in_the_documents_exists() {
     let known = all_tests();
     for (page, at_least) in
-        [("docs/requirements.md", 30), ("docs/reliability.md", 10), ("docs/security.md", 3)]
+        [("docs/requirements.md", 30), ("docs/reliability.md", 10), ("docs/security.md", 150)]
     {
         let named = named_tests(&document(page));
         assert!(named.len() > at_least, "{page}: {named:?}");

@@ -1,12 +1,10 @@
 //! The manager takes over objects and releases that an earlier build left: no release that is Ready changes.
 //! `recorded_objects/README.md` describes what was recorded and how.
 
+mod fingerprints;
 mod recording;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use chandler_e2e::{
     wait::eventually,
@@ -21,7 +19,10 @@ use kube::{
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use self::recording::Recording;
+use self::{
+    fingerprints::{Fingerprints, changes, fingerprints},
+    recording::Recording,
+};
 
 const CHANDLER: &str = "chandler.dev/v1alpha1";
 const PROXIES: &str = "addons.cluster.x-k8s.io/v1alpha1";
@@ -38,6 +39,8 @@ const KINDS: [(&str, &str); 6] = [
 
 /// The Helm releases that the test changes at last.
 const CHANGED: [&str; 2] = ["note-338fc61f", "kept"];
+
+const NOTHING: [&str; 0] = [];
 
 /// Returns whether a condition of the object is True at its current generation.
 fn is_true(object: &DynamicObject, type_: &str) -> bool {
@@ -62,20 +65,6 @@ async fn list(
         None => Api::all_with(client.clone(), &resource),
     };
     api.list(&ListParams::default().labels(labels)).await.unwrap().items
-}
-
-/// What tells an object from a changed one: its uid, and its generation or resource version.
-type Fingerprints = BTreeMap<String, (String, String)>;
-
-fn fingerprints(
-    kind: &str,
-    objects: &[DynamicObject],
-    version: impl Fn(&DynamicObject) -> String,
-) -> Fingerprints {
-    let name = |object: &DynamicObject| {
-        format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any())
-    };
-    objects.iter().map(|object| (name(object), (object.uid().unwrap(), version(object)))).collect()
 }
 
 /// Returns the objects of the management cluster: specs, and the content of Secrets.
@@ -158,7 +147,7 @@ impl Guard {
     /// Ends the watches. Fails if a release was not Ready for a moment, or if an object was created or deleted.
     fn assert_unchanged(self) {
         self.watches.iter().for_each(JoinHandle::abort);
-        assert_eq!(*self.violations.lock().unwrap(), [] as [String; 0]);
+        assert_eq!(*self.violations.lock().unwrap(), NOTHING);
     }
 }
 
@@ -173,6 +162,26 @@ fn violation(event: &WatchEvent<DynamicObject>) -> Option<String> {
         WatchEvent::Error(error) => return Some(format!("{error:?}")),
     };
     Some(format!("{} is {what}: {}", object.name_any(), object.data["status"]))
+}
+
+#[test]
+fn a_release_that_is_not_ready_for_a_moment_is_noticed() {
+    let release = |ready: &str| -> DynamicObject {
+        let condition = json!({"type": "Ready", "status": ready, "observedGeneration": 1});
+        serde_json::from_value(json!({
+            "apiVersion": CHANDLER, "kind": "AddonRelease", "metadata": {"name": "kept", "generation": 1},
+            "status": {"conditions": [condition]},
+        }))
+        .unwrap()
+    };
+    assert_eq!(violation(&WatchEvent::Modified(release("True"))), None);
+    for event in [
+        WatchEvent::Modified(release("False")),
+        WatchEvent::Added(release("True")),
+        WatchEvent::Deleted(release("True")),
+    ] {
+        assert!(violation(&event).is_some(), "{event:?}");
+    }
 }
 
 /// Waits until the manager has reported the health of every release, which the earlier build did not.
@@ -203,22 +212,23 @@ async fn no_ready_release_of_an_earlier_build_changes() {
     manager.wait_idle().await;
     assert_eq!(manager.operations(), [], "no release is installed, upgraded or removed");
     guard.assert_unchanged();
-    assert_eq!((management(world).await, workload(&alpha).await), before);
+    assert_eq!(changes(&before.0, &management(world).await), NOTHING);
+    assert_eq!(changes(&before.1, &workload(&alpha).await), NOTHING);
     let annotations = world.clusters().get("alpha").await.unwrap().metadata.annotations.unwrap();
     for (name, value) in recording.annotations() {
         assert_eq!(Some(value), annotations.get(name), "no default is applied twice");
     }
 
-    let others = unrelated_to(&CHANGED, before.1);
     assert_that_changes_are_applied(&recording, &alpha).await;
     manager.wait_idle().await;
-    assert_eq!(unrelated_to(&CHANGED, workload(&alpha).await), others, "no other release changes");
+    let changed = changes(&before.1, &workload(&alpha).await);
+    let others = changed.iter().filter(|name| !CHANGED.iter().any(|release| name.contains(release)));
+    assert_eq!(others.collect::<Vec<_>>(), NOTHING, "no other release changes");
+    for release in CHANGED {
+        let revision = format!("{release}.v2");
+        assert!(changed.iter().any(|name| name.ends_with(&revision)), "{revision} is noticed: {changed:?}");
+    }
     manager.stop().await;
-}
-
-fn unrelated_to(releases: &[&str], mut objects: Fingerprints) -> Fingerprints {
-    objects.retain(|name, _| !releases.iter().any(|release| name.contains(release)));
-    objects
 }
 
 /// The manager acts on the recorded objects: it still uses a private address, a login, any certificate, and the Secret with

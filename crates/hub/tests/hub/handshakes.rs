@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use chandler_hub::{HandshakeLimits, HubOptions};
 use futures::future::join_all;
 use jiff::Timestamp;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::{
+    io::AsyncReadExt as _,
+    net::{TcpSocket, TcpStream},
+};
 
 use crate::{
     agent::{self, echo_server},
@@ -53,4 +56,13 @@ async fn silent_connections_of_other_addresses_keep_no_agent_out() {
         .lines()
         .find_map(|line| line.strip_prefix("chandler_hub_handshakes_total{result=\"unavailable\"} "));
     assert_ne!(dropped.unwrap(), "0", "silent connections had all slots");
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_given_up() {
+    let world = World::new(&[entry("blue")]);
+    let hub = world.start(options()).await;
+    let mut silent = silent_connections(hub.addresses.public, 2, 1).await;
+    let read = within(silent[0].read(&mut [0; 1])).await;
+    assert_eq!(read.unwrap_or_default(), 0, "the hub closes the connection");
 }

@@ -8,7 +8,7 @@ use chandler_sandbox::git_server::{
     ssh::{SshKey, SshServer, SshSettings},
 };
 use chandler_source::{
-    Access, AddressPolicy, Credentials, GitCommit, GitLimits, Limits, Packages, SourceOptions,
+    Access, AddressPolicy, Credentials, GitCommit, GitLimits, Limits, Packages, ProxyMatcher, SourceOptions,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -79,6 +79,19 @@ async fn a_commit_is_fetched_with_one_connection() {
     let packages = fixture.packages_with(GitLimits { pack_bytes: 50_000, ..GitLimits::default() });
     let refused = message(fetch(&packages, &fixture.server.url("fleet"), &access, &json!(null), &[]).await);
     assert!(refused.contains("is larger than the limit of 50000 bytes"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_proxy_of_the_environment_is_not_used() {
+    let fixture = Fixture::start().await;
+    // Nothing listens there.
+    let proxies = ProxyMatcher::builder().all("http://127.0.0.1:1").build();
+    let (read_timeout, total_timeout) = (Duration::from_secs(20), Duration::from_secs(30));
+    let limits = Limits { read_timeout, total_timeout, ..options().limits };
+    let packages = fixture.env.packages_with(SourceOptions { proxies, limits, ..options() });
+    let access = fixture.access(&fixture.user.private);
+    fetch(&packages, &fixture.server.url("fleet"), &access, &json!(null), &[]).await.unwrap();
+    assert_eq!(fixture.server.connections(), 2);
 }
 
 #[tokio::test]

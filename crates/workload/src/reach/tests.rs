@@ -1,3 +1,5 @@
+mod client_certificate;
+
 use std::{
     path::Path,
     sync::{Arc, Mutex},

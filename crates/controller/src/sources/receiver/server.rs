@@ -16,14 +16,14 @@ use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use super::{Answer, Receiver};
 
 /// Limit of a whole connection. Git hosts wait about ten seconds.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent connections. Further connections wait.
-const MAX_CONNECTIONS: usize = 16;
+pub const MAX_CONNECTIONS: usize = 16;
 /// A push of many commits has a body of some hundred KiB.
-const MAX_BODY_BYTES: usize = 2 << 20;
+pub const MAX_BODY_BYTES: usize = 2 << 20;
 
-/// Serves until the future is dropped.
-pub async fn run(listener: TcpListener, receiver: Arc<Receiver>) {
+/// Serves until the future is dropped. `timeout` limits a whole connection, usually to [`CONNECTION_TIMEOUT`].
+pub async fn run(listener: TcpListener, receiver: Arc<Receiver>, timeout: Duration) {
     let router = router(receiver);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -38,7 +38,7 @@ pub async fn run(listener: TcpListener, receiver: Arc<Receiver>) {
                         .keep_alive(false)
                         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
                     // A connection that fails or takes too long is of interest to its client only.
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, served).await;
+                    let _ = tokio::time::timeout(timeout, served).await;
                 });
             }
             Err(error) => {

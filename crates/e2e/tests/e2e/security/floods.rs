@@ -35,8 +35,7 @@ async fn a_namespace_with_slow_releases_templates_and_repositories_delays_only_i
     let test = SelfHosted::new("floods").await;
     let dir = testing::fresh_dir("floods-silent").await.unwrap();
     let silent = UnresponsiveServer::start(&dir, test.management.client.clone(), Answers::Nothing).await;
-    let quiet = Tenant::new(&test, QUIET, &test.management.plane).await;
-    quiet.apply_secret("ca", json!({"ca.crt": test.repository.ca_pem()})).await;
+    Tenant::new(&test, QUIET, &test.management.plane).await;
     make_slow(&test, &silent).await;
     let manager = Manager::from_process(test.management.start_manager_with(&[
         "--concurrency",

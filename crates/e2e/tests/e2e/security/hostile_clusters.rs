@@ -37,7 +37,11 @@ fn assert_memory(manager: &Manager) {
 
 /// Starts the attacks as clusters of a tenant. Each entry: the name of the cluster, how it attacks, the condition of its
 /// release, and a part of the message.
-async fn attack(tenant: &Tenant, name: &str, attacks: &[(&str, Attack, &str, &str)]) -> Vec<HostileServer> {
+async fn attack(
+    tenant: &Tenant<'_>,
+    name: &str,
+    attacks: &[(&str, Attack, &str, &str)],
+) -> Vec<HostileServer> {
     let dir = testing::fresh_dir(name).await.unwrap();
     let mut servers = Vec::new();
     for (cluster, attack, ..) in attacks {
@@ -52,7 +56,7 @@ async fn attack(tenant: &Tenant, name: &str, attacks: &[(&str, Attack, &str, &st
 #[tokio::test]
 async fn responses_without_an_end_are_not_read_and_harm_no_other_tenant() {
     let test = SelfHosted::new("endless").await;
-    let mallory = Tenant::new(&test, "mallory").await;
+    let mallory = Tenant::without_clusters(&test, "mallory").await;
     let attacks = [
         ("lists", Attack::EndlessLists, "ClusterAvailable", "a response has more than 16 MiB"),
         ("errors", Attack::EndlessErrors, "ClusterAvailable", "answered 500: the response is not a status"),
@@ -69,7 +73,7 @@ async fn responses_without_an_end_are_not_read_and_harm_no_other_tenant() {
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
     for (cluster, _, condition, message) in &attacks {
         // Drivers end after a while, so that their memory is read while they are attacked.
-        mallory.wait_refused("hello", cluster, condition, message).await;
+        mallory.wait_release_refused("hello", cluster, condition, message).await;
         assert_memory(&manager);
     }
     drop(servers);
@@ -79,7 +83,7 @@ async fn responses_without_an_end_are_not_read_and_harm_no_other_tenant() {
 #[tokio::test]
 async fn large_responses_of_some_clusters_do_not_affect_others_of_their_namespace() {
     let test = SelfHosted::new("unfinished").await;
-    let mallory = Tenant::new(&test, "mallory").await;
+    let mallory = Tenant::without_clusters(&test, "mallory").await;
     let dir = testing::fresh_dir("unfinished-server").await.unwrap();
     let server = HostileServer::start(&dir, Attack::UnfinishedLists).await.unwrap();
     for number in 0..HOSTILE {
@@ -90,13 +94,13 @@ async fn large_responses_of_some_clusters_do_not_affect_others_of_their_namespac
     // Each list takes 21 s, until it is given up.
     tokio::time::sleep(Duration::from_secs(5)).await;
     mallory.create_cluster("innocent", test.management.plane.kubeconfig()).await;
-    tokio::time::timeout(READY_WITHIN, mallory.wait_ready("hello", "innocent"))
+    tokio::time::timeout(READY_WITHIN, mallory.wait_release_ready("hello", "innocent"))
         .await
         .expect("another cluster of the namespace waits");
     test.create_cluster("alpha", &test.kubeconfig(), &json!({})).await;
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
-    mallory.wait_refused("hello", "hostile-0", "ClusterAvailable", "").await;
+    mallory.wait_release_refused("hello", "hostile-0", "ClusterAvailable", "").await;
     let logs = manager.logs();
     let unavailable = |line: &&str| line.contains("mallory/innocent") && line.contains("not available");
     assert_eq!(logs.lines().find(unavailable), None, "it was always available");
@@ -108,7 +112,7 @@ async fn large_responses_of_some_clusters_do_not_affect_others_of_their_namespac
 #[tokio::test]
 async fn redirects_are_not_followed_and_nothing_of_other_servers_is_reported() {
     let test = SelfHosted::new("redirects").await;
-    let mallory = Tenant::new(&test, "mallory").await;
+    let mallory = Tenant::without_clusters(&test, "mallory").await;
     // The manager may connect to this address, but not because an API server redirects it there.
     let internal = InternalServer::start(Ipv4Addr::LOCALHOST).await.unwrap();
     let attacks = [
@@ -134,7 +138,7 @@ async fn redirects_are_not_followed_and_nothing_of_other_servers_is_reported() {
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
     for (cluster, _, condition, message) in &attacks {
-        mallory.wait_refused("hello", cluster, condition, message).await;
+        mallory.wait_release_refused("hello", cluster, condition, message).await;
     }
     assert_eq!(internal.connections(), 0, "a redirect was followed");
     let logs = manager.logs();

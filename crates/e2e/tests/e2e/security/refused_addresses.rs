@@ -14,7 +14,7 @@ const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 #[tokio::test]
 async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_to() {
     let test = SelfHosted::new("refused").await;
-    let mallory = Tenant::new(&test, "mallory").await;
+    let mallory = Tenant::without_clusters(&test, "mallory").await;
     let internal = InternalServer::start(REFUSED).await.unwrap();
     let port = internal.address().port();
     let proxy = format!("server: 'https://api.example:6443', proxy-url: 'http://{REFUSED}:{port}'");
@@ -37,9 +37,12 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
     for (name, _, message) in &clusters {
-        let message = mallory.wait_refused("hello", name, "ClusterAvailable", message).await;
+        let message = mallory.wait_release_refused("hello", name, "ClusterAvailable", message).await;
         assert!(message.contains("--allow-address"), "{message}");
     }
+    // Her placement selects all clusters, but those of her own namespace only.
+    let statuses = mallory.statuses().await;
+    assert!(statuses.contains("\"loopback\"") && !statuses.contains("\"alpha\""), "{statuses}");
     // A source of a tenant whose cluster can be reached.
     let source = json!({"repoURL": format!("https://{REFUSED}:{port}")});
     test.apply_placement("source", "alpha", "hello", &source).await;
@@ -68,7 +71,7 @@ fn assert_drivers_are_strict(manager: &Manager) {
 #[tokio::test]
 async fn private_networks_and_unverified_servers_are_refused_if_the_installation_is_strict() {
     let test = SelfHosted::new("strict").await;
-    let mallory = Tenant::new(&test, "mallory").await;
+    let mallory = Tenant::without_clusters(&test, "mallory").await;
     let clusters = [
         ("private", "server: 'https://10.96.0.1'", "10.96.0.1, a private address"),
         ("shared", "server: 'https://100.64.0.1'", "100.64.0.1, a private address"),
@@ -97,7 +100,7 @@ async fn private_networks_and_unverified_servers_are_refused_if_the_installation
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
     assert_drivers_are_strict(&manager);
     for (name, _, message) in &clusters {
-        mallory.wait_refused("hello", name, "ClusterAvailable", message).await;
+        mallory.wait_release_refused("hello", name, "ClusterAvailable", message).await;
     }
     let source = json!({"repoURL": "https://192.0.2.1", "tlsConfig": {"insecureSkipTLSVerify": true}});
     test.apply_placement("source", "alpha", "hello", &source).await;

@@ -7,13 +7,12 @@ use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
 use chandler_e2e::{
     manager::Manager, self_hosted::SelfHosted, wait::eventually, wait::eventually_within, world::condition,
 };
-use chandler_sandbox::{hostile, provider::cluster_resource, testing};
+use chandler_sandbox::{hostile, testing};
 use k8s_openapi::api::{batch::v1::Job, events::v1::Event};
-use kube::{
-    Api,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
-};
+use kube::{Api, api::ListParams};
 use serde_json::{Value, json};
+
+use super::tenants::Tenant;
 
 /// Little memory and CPU time, so that attacks end soon.
 const LIMITS: [&str; 4] = ["--memory-limit", "2048", "--tool-cpu-seconds", "2"];
@@ -21,100 +20,47 @@ const LIMITS: [&str; 4] = ["--memory-limit", "2048", "--tool-cpu-seconds", "2"];
 /// Memory for two processes.
 const FEW_PROCESSES: [&str; 4] = ["--memory-limit", "2048", "--tool-processes", "2"];
 
-/// The namespace of a tenant with one Cluster, `main`.
-struct Tenant<'t> {
-    test: &'t SelfHosted,
-    namespace: &'static str,
+/// Installs the chart as a release with the name of the placement.
+async fn apply(tenant: &Tenant<'_>, name: &str, values: &str) {
+    tenant.apply_placement(name, &json!({"chartName": "balloon", "valuesTemplate": values})).await;
 }
 
-impl<'t> Tenant<'t> {
-    async fn new(test: &'t SelfHosted, namespace: &'static str) -> Self {
-        let metadata =
-            |name: &str| json!({"name": name, "namespace": namespace, "labels": {"fleet": namespace}});
-        test.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
-        for (name, key, value) in [
-            ("main-kubeconfig", "value", test.management.plane.kubeconfig()),
-            ("ca", "ca.crt", test.repository.ca_pem()),
-        ] {
-            test.apply(&json!({
-                "apiVersion": "v1", "kind": "Secret", "metadata": metadata(name), "stringData": {key: value},
-            }))
-            .await;
-        }
-        test.apply(&json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": metadata("main"), "spec": {},
-        }))
-        .await;
-        let clusters: Api<DynamicObject> =
-            Api::namespaced_with(test.management.client.clone(), namespace, &cluster_resource());
-        let initialized =
-            Patch::Merge(json!({"status": {"initialization": {"controlPlaneInitialized": true}}}));
-        clusters.patch_status("main", &PatchParams::default(), &initialized).await.unwrap();
-        Self { test, namespace }
-    }
+async fn release(tenant: &Tenant<'_>, name: &str) -> Option<HelmReleaseProxy> {
+    tenant.release(name, "main").await
+}
 
-    fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
-    {
-        Api::namespaced(self.test.management.client.clone(), self.namespace)
-    }
+/// Installs the chart. Returns how long it takes until it is Ready.
+async fn install(tenant: &Tenant<'_>, name: &str) -> Duration {
+    let started = Instant::now();
+    apply(tenant, name, "attack: none").await;
+    wait_reason(tenant, name, "True", "Ready").await;
+    started.elapsed()
+}
 
-    /// Installs the chart as a release with the name of the placement.
-    async fn apply(&self, name: &str, values: &str) {
-        self.test
-            .apply(&json!({
-                "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmChartProxy",
-                "metadata": {"name": name, "namespace": self.namespace},
-                "spec": {
-                    "clusterSelector": {"matchLabels": {"fleet": self.namespace}},
-                    "repoURL": self.test.repository.url(), "chartName": "balloon", "version": "1.0.0",
-                    "releaseName": name, "namespace": "default", "tlsConfig": {"caSecret": {"name": "ca"}},
-                    "valuesTemplate": values,
-                },
-            }))
-            .await;
-    }
+/// Waits until Ready has this status and reason. Returns its message.
+async fn wait_reason(tenant: &Tenant<'_>, name: &str, status: &str, reason: &str) -> String {
+    let what = format!("{name} in {} is {status}, {reason}", tenant.namespace);
+    eventually_within(Duration::from_mins(4), &what, || async {
+        let release = release(tenant, name).await?;
+        let current =
+            release.status.filter(|status| status.observed_generation == release.metadata.generation)?;
+        let ready = condition(&current, "Ready")?;
+        (ready.status == status && ready.reason == reason).then(|| ready.message.clone())
+    })
+    .await
+}
 
-    async fn release(&self, name: &str) -> Option<HelmReleaseProxy> {
-        let owned = format!("helmreleaseproxy.addons.cluster.x-k8s.io/helmchartproxy-name={name}");
-        let releases = self.api::<HelmReleaseProxy>();
-        releases.list(&ListParams::default().labels(&owned)).await.unwrap().items.pop()
-    }
+/// Returns the last failure: how often it has ended the process, and when.
+async fn crashes(tenant: &Tenant<'_>, name: &str) -> (u32, Value) {
+    let failure = release(tenant, name).await.unwrap().status.unwrap().last_failure.unwrap();
+    (failure.crashes, json!(failure.at))
+}
 
-    /// Installs the chart. Returns how long it takes until it is Ready.
-    async fn install(&self, name: &str) -> Duration {
-        let started = Instant::now();
-        self.apply(name, "attack: none").await;
-        self.wait_reason(name, "True", "Ready").await;
-        started.elapsed()
-    }
-
-    /// Waits until Ready has this status and reason. Returns its message.
-    async fn wait_reason(&self, name: &str, status: &str, reason: &str) -> String {
-        let what = format!("{name} in {} is {status}, {reason}", self.namespace);
-        eventually_within(Duration::from_mins(4), &what, || async {
-            let release = self.release(name).await?;
-            let current =
-                release.status.filter(|status| status.observed_generation == release.metadata.generation)?;
-            let ready = condition(&current, "Ready")?;
-            (ready.status == status && ready.reason == reason).then(|| ready.message.clone())
-        })
-        .await
-    }
-
-    /// Returns the last failure: how often it has ended the process, and when.
-    async fn crashes(&self, name: &str) -> (u32, Value) {
-        let failure = self.release(name).await.unwrap().status.unwrap().last_failure.unwrap();
-        (failure.crashes, json!(failure.at))
-    }
-
-    /// Returns the reasons of all warnings.
-    async fn warnings(&self) -> Vec<String> {
-        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap().items;
-        let warnings = events.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
-        warnings.filter_map(|event| event.reason).collect()
-    }
+/// Returns the reasons of all warnings.
+async fn warnings(tenant: &Tenant<'_>) -> Vec<String> {
+    let events = tenant.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let warnings = events.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
+    warnings.filter_map(|event| event.reason).collect()
 }
 
 async fn publish_chart(test: &SelfHosted) {
@@ -126,7 +72,7 @@ async fn publish_chart(test: &SelfHosted) {
 async fn refuse_template(red: &Tenant<'_>) {
     let doubling =
         "{{ $text := \"0123456789abcdef\" }}{{ range until 30 }}{{ $text = print $text $text }}{{ end }}";
-    red.apply("doubling", &format!("{doubling}attack: none")).await;
+    apply(red, "doubling", &format!("{doubling}attack: none")).await;
     let message = eventually("the value template is refused", || async {
         let status = red.api::<HelmChartProxy>().get("doubling").await.unwrap().status?;
         let ready = status.conditions.into_iter().find(|one| one.reason == "ValueParsingFailed")?;
@@ -138,22 +84,22 @@ async fn refuse_template(red: &Tenant<'_>) {
 
 /// Hooks of two namespaces do not end. A third namespace gets a process although there is memory for two only.
 async fn outlast_hooks(test: &SelfHosted, tenants: [&Tenant<'_>; 2]) {
-    let green = Tenant::new(test, "green").await;
+    let green = Tenant::new(test, "green", &test.management.plane).await;
     let manager = Manager::from_process(test.management.start_manager_with(&FEW_PROCESSES));
     let hooks: Api<Job> = Api::namespaced(test.management.client.clone(), "default");
     for tenant in tenants {
         // No Pods run on this cluster.
         let name = format!("hook-{}", tenant.namespace);
-        tenant.apply(&name, "attack: hook").await;
+        apply(tenant, &name, "attack: hook").await;
         eventually_within(Duration::from_mins(1), &format!("{name} runs"), || async {
             hooks.get_opt(&name).await.unwrap()
         })
         .await;
     }
-    let took = green.install("beside").await;
+    let took = install(&green, "beside").await;
     assert!(took < Duration::from_mins(1), "the hooks were not interrupted for it: {took:?}");
     for tenant in tenants {
-        let release = tenant.release(&format!("hook-{}", tenant.namespace)).await.unwrap();
+        let release = release(tenant, &format!("hook-{}", tenant.namespace)).await.unwrap();
         let failure = release.status.and_then(|status| status.last_failure);
         assert!(failure.is_none(), "its hook is still waited for: {failure:?}");
     }
@@ -164,44 +110,45 @@ async fn outlast_hooks(test: &SelfHosted, tenants: [&Tenant<'_>; 2]) {
 async fn a_chart_that_uses_all_memory_or_cpu_time_stalls_its_own_release_only() {
     let test = SelfHosted::new("tool-processes").await;
     publish_chart(&test).await;
-    let (red, blue) = (Tenant::new(&test, "red").await, Tenant::new(&test, "blue").await);
+    let plane = &test.management.plane;
+    let (red, blue) = (Tenant::new(&test, "red", plane).await, Tenant::new(&test, "blue", plane).await);
     let manager = Manager::from_process(test.management.start_manager_with(&LIMITS));
-    let undisturbed = blue.install("before").await;
+    let undisturbed = install(&blue, "before").await;
 
-    red.apply("memory", "attack: memory").await;
-    red.apply("cpu", "attack: cpu").await;
-    red.apply("innocent", "attack: none").await;
+    apply(&red, "memory", "attack: memory").await;
+    apply(&red, "cpu", "attack: cpu").await;
+    apply(&red, "innocent", "attack: none").await;
     refuse_template(&red).await;
     for name in ["during-1", "during-2", "during-3"] {
-        let disturbed = blue.install(name).await;
+        let disturbed = install(&blue, name).await;
         // The machine is busy with other tests, too.
         let limit = undisturbed * 3 + Duration::from_secs(10);
         assert!(disturbed < limit, "{name} took {disturbed:?}, and {undisturbed:?} before");
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
-    red.wait_reason("innocent", "True", "Ready").await;
-    let message = red.wait_reason("memory", "False", "Stalled").await;
+    wait_reason(&red, "innocent", "True", "Ready").await;
+    let message = wait_reason(&red, "memory", "False", "Stalled").await;
     assert!(
         message.contains("more memory than its limit") && message.contains("chandler retry"),
         "{message}"
     );
-    let message = red.wait_reason("cpu", "False", "Stalled").await;
+    let message = wait_reason(&red, "cpu", "False", "Stalled").await;
     assert!(message.contains("more CPU time"), "{message}");
     assert!(manager.is_running(), "the manager has survived");
-    assert_eq!(blue.warnings().await, Vec::<String>::new(), "nothing has failed in the other namespace");
+    assert_eq!(warnings(&blue).await, Vec::<String>::new(), "nothing has failed in the other namespace");
 
     // Another manager does not begin to count again.
-    let stalled = red.crashes("memory").await;
+    let stalled = crashes(&red, "memory").await;
     assert_eq!(stalled.0, 3);
     manager.stop().await;
     let manager = Manager::from_process(test.management.start_manager_with(&LIMITS));
-    blue.install("after").await;
-    red.install("later").await;
-    assert_eq!(red.crashes("memory").await, stalled, "it is not tried again");
+    install(&blue, "after").await;
+    install(&red, "later").await;
+    assert_eq!(crashes(&red, "memory").await, stalled, "it is not tried again");
 
     // Other inputs are.
-    red.apply("memory", "attack: none").await;
-    red.wait_reason("memory", "True", "Ready").await;
+    apply(&red, "memory", "attack: none").await;
+    wait_reason(&red, "memory", "True", "Ready").await;
     manager.stop().await;
     outlast_hooks(&test, [&red, &blue]).await;
 }
