@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use chandler_api::extensions::{
-    ON_CLUSTER_DELETE_ANNOTATION, OnClusterDelete, PLATFORM_INPUTS_ANNOTATION, ROLLBACK_ANNOTATION,
-    UNSELECTED_ANNOTATION,
+    ON_CLUSTER_DELETE_ANNOTATION, PLATFORM_INPUTS_ANNOTATION, ROLLBACK_ANNOTATION, UNSELECTED_ANNOTATION,
 };
 use chandler_core::{
     digest::InputDigest,
@@ -85,7 +84,7 @@ fn changes<R: ReleaseKind>(
 
 #[cfg(test)]
 mod tests {
-    use chandler_api::addons::HelmReleaseProxy;
+    use chandler_api::{addons::HelmReleaseProxy, extensions::OnClusterDelete};
 
     use super::*;
 
