@@ -254,8 +254,8 @@ mod tests {
         assert!(tenancies.of("team").await.unwrap().allow_everything());
     }
 
-    #[test]
-    fn only_other_specs_are_a_change() {
+    #[tokio::test]
+    async fn only_other_specs_are_a_change() {
         let tenancies = Tenancies::new(unreachable_client(), None);
         let changes = tenancies.changes.subscribe();
         let named = |name: &str| json!({"namespaces": {"names": [name]}});
