@@ -138,10 +138,7 @@ impl Controllers {
             self;
         // Nothing is reconciled before they are known: Sources and catalogs are from the start.
         if shared.has_tenancies {
-            let mut listed = shared.tenancies.watch(shared.client.clone(), shared.router.clone());
-            if !listed.is_complete().await {
-                return Err(StartupError::WatchEnded);
-            }
+            shared.tenancies.start(tasks, &shared.client, &shared.router).await?;
         }
         let tunnel_cache = tunnels.as_ref().map(TunnelControllers::tunnels).unwrap_or_default();
         let mut tunnels = tunnels.map(|tunnels| tunnels.watch(&shared));

@@ -1,8 +1,12 @@
 //! The AddonTenancies, which say what the objects of namespaces may use and install. They have no status, so nothing reconciles them.
 
 mod labels;
+mod served;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use chandler_api::extensions::AddonTenancy;
 use chandler_core::{
@@ -16,15 +20,16 @@ use chandler_core::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams},
+    Client, Resource, ResourceExt as _,
+    api::{ApiResource, DynamicObject},
     runtime::reflector::{Store, store::Writer},
 };
+use serde_json::Value;
 use tokio::sync::watch as channel;
 
 use self::labels::SelectingLabels;
+pub use self::served::are_watched;
 use crate::{
-    StartupError,
     locks::Mutex,
     routing::Router,
     watch::{FirstList, Scope, watch},
@@ -40,27 +45,53 @@ pub struct Tenancies {
 }
 
 struct State {
+    /// What `parsed` was made of.
+    objects: Vec<Arc<DynamicObject>>,
     parsed: Arc<Parsed>,
     changed_at: Timestamp,
+}
+
+/// Returns whether two lists have the same names and specs.
+fn are_same(known: &[Arc<DynamicObject>], listed: &[Arc<DynamicObject>]) -> bool {
+    let are_identical = || known.iter().zip(listed).all(|(known, listed)| Arc::ptr_eq(known, listed));
+    known.len() == listed.len() && (are_identical() || specs(known) == specs(listed))
+}
+
+fn specs(objects: &[Arc<DynamicObject>]) -> HashMap<Option<&str>, &Value> {
+    objects.iter().map(|object| (object.metadata.name.as_deref(), &object.data["spec"])).collect()
 }
 
 impl Tenancies {
     /// Creates a set that is empty until it is watched or filled.
     pub fn new(client: Client, default_account: Option<DefaultAccount>) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State { parsed: Arc::default(), changed_at: Timestamp::now() })),
+            state: Arc::new(Mutex::new(State {
+                objects: Vec::new(),
+                parsed: Arc::default(),
+                changed_at: Timestamp::now(),
+            })),
             labels: SelectingLabels::new(client),
             default_account: default_account.map(Arc::new),
             changes: channel::Sender::default(),
         }
     }
 
-    /// Replaces all AddonTenancies by the objects that exist now.
-    pub fn set(&self, objects: &[Arc<DynamicObject>]) {
-        let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
-        let parsed = Arc::new(Parsed::new(specs));
-        *self.state.lock() = State { parsed, changed_at: Timestamp::now() };
-        self.changes.send_modify(|count| *count += 1);
+    /// Replaces all AddonTenancies by the objects that exist now. Returns whether a name or a spec has changed: a watch calls this
+    /// for each object of each list, and for each change of metadata.
+    pub fn set(&self, objects: &[Arc<DynamicObject>]) -> bool {
+        let mut state = self.state.lock();
+        let is_changed = !are_same(&state.objects, objects);
+        state.objects = objects.to_vec();
+        if is_changed {
+            let specs = objects.iter().map(|object| (object.name_any(), read_spec(&object.data["spec"])));
+            state.parsed = Arc::new(Parsed::new(specs));
+            state.changed_at = Timestamp::now();
+        }
+        drop(state);
+        if is_changed {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        is_changed
     }
 
     /// Calls `retry` after every change with the objects of a kind whose condition `Ready` says that they were not allowed.
@@ -89,8 +120,9 @@ impl Tenancies {
         let writer = Writer::new(resource());
         let (store, own): (Store<DynamicObject>, _) = (writer.as_reader(), self.clone());
         watch(client, &Scope { namespace: None, labels: None }, &resource(), writer, move |_| {
-            own.set(&store.state());
-            router.on_tenancies();
+            if own.set(&store.state()) {
+                router.on_tenancies();
+            }
         })
     }
 
@@ -154,27 +186,9 @@ pub fn resource() -> ApiResource {
     ApiResource::erase::<AddonTenancy>(&())
 }
 
-/// Returns whether AddonTenancies are watched. Fails if the manager may not list them, unless they are ignored explicitly: it must
-/// not do what they do not allow because it cannot see them.
-pub async fn are_watched(client: &Client, are_ignored: bool) -> Result<bool, StartupError> {
-    if are_ignored {
-        tracing::warn!("AddonTenancies are ignored (--ignore-tenancies)");
-        return Ok(false);
-    }
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
-    let listed = api.list_metadata(&ListParams::default().limit(1)).await;
-    listed.map(|_| true).map_err(|source| {
-        if matches!(&source, kube::Error::Api(status) if status.code == 403) {
-            return StartupError::TenanciesForbidden { source };
-        }
-        let kind = format!("{} {}", resource().api_version, resource().kind);
-        StartupError::NotServed { kind, source }
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -190,25 +204,6 @@ mod tests {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unavailable"))
         };
         Client::new(tower::service_fn(refuse), "default")
-    }
-
-    /// A client that may do nothing.
-    fn forbidden_client() -> Client {
-        let refuse = |_: http::Request<kube::client::Body>| async {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden"});
-            let body = kube::client::Body::from(status.to_string().into_bytes());
-            http::Response::builder().status(403).body(body)
-        };
-        Client::new(tower::service_fn(refuse), "default")
-    }
-
-    #[tokio::test]
-    async fn a_manager_that_may_not_list_tenancies_does_not_start() {
-        let error = are_watched(&forbidden_client(), false).await.unwrap_err().to_string();
-        assert!(error.contains("chandler-system-manager-cluster"), "{error}");
-        assert!(error.contains("--ignore-tenancies"), "{error}");
-        are_watched(&unreachable_client(), false).await.unwrap_err();
-        assert!(!are_watched(&forbidden_client(), true).await.unwrap());
     }
 
     #[tokio::test]
@@ -247,9 +242,7 @@ mod tests {
     async fn namespaces_are_read_only_if_a_tenancy_selects_them_by_label() {
         let tenancies = Tenancies::new(unreachable_client(), None);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
-        let before = tenancies.changed_at();
         tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"]}}))]);
-        assert!(tenancies.changed_at() >= before);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
         assert!(tenancies.of("other").await.unwrap().allow_everything());
         tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"], "selector": {}}}))]);
@@ -259,5 +252,35 @@ mod tests {
         tenancies.of("other").await.expect_err("nothing is concluded from a tenancy that cannot be read");
         tenancies.set(&[]);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
+    }
+
+    #[tokio::test]
+    async fn only_other_specs_are_a_change() {
+        let tenancies = Tenancies::new(unreachable_client(), None);
+        let changes = tenancies.changes.subscribe();
+        let named = |name: &str| json!({"namespaces": {"names": [name]}});
+        let (a, b) = (tenancy("a", named("red")), tenancy("b", named("blue")));
+        let mut labeled = (*a).clone();
+        labeled.labels_mut().insert("tier".to_owned(), "gold".to_owned());
+        let rows = [
+            (vec![], false),
+            (vec![a.clone(), b.clone()], true),
+            (vec![a.clone(), b.clone()], false),
+            (vec![b.clone(), Arc::new(labeled)], false),
+            (vec![tenancy("a", named("red")), tenancy("b", named("blue"))], false),
+            (vec![a.clone(), tenancy("b", named("green"))], true),
+            (vec![a.clone(), tenancy("c", named("green"))], true),
+            (vec![a], true),
+            (vec![], true),
+            (vec![], false),
+        ];
+        let mut expected = 0;
+        for (number, (objects, is_changed)) in rows.into_iter().enumerate() {
+            let before = tenancies.changed_at();
+            assert_eq!(tenancies.set(&objects), is_changed, "row {number}");
+            expected += u64::from(is_changed);
+            assert_eq!(*changes.borrow(), expected, "row {number}");
+            assert!(is_changed || tenancies.changed_at() == before, "row {number}");
+        }
     }
 }

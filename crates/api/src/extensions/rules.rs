@@ -209,8 +209,7 @@ pub(super) fn relative_path() -> Rule {
         .message("must be relative to the root of the Source and must not contain '..'")
 }
 
-/// Returns the schema of an arbitrary JSON object.
-/// The schema of a label selector that can be evaluated. That of Kubernetes accepts any operator.
+/// Returns the schema of a label selector that can be evaluated. That of Kubernetes accepts any operator.
 pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
     let values = "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0 \
                   : !has(self.values) || self.values.size() == 0";
@@ -261,6 +260,7 @@ pub(super) fn checked_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// Returns the schema of an arbitrary JSON object.
 pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }

@@ -51,7 +51,7 @@ string_enum! {
         Accepted = "Accepted",
         /// Package and values are being resolved.
         Preparing = "Preparing",
-        /// An operation is queued or running.
+        /// An operation is queued or running, or waits until it is known whether AddonTenancies allow it.
         Pending = "Pending",
         ApplyFailed = "ApplyFailed",
         /// The last retry that the policy allows has failed.

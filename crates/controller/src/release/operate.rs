@@ -239,7 +239,7 @@ impl<R: ReleaseKind> Work<R> {
                     Ok((desired, run)) => {
                         (self.start.key.clone(), Box::pin(self.act(prepared, desired, run)).await)
                     }
-                    Err((key, failure)) => (key, Err(failure)),
+                    Err((key, failure)) => (key, Err(failure.into())),
                 }
             }
             // It says nothing about the release, so it is no attempt at applying the inputs.
@@ -350,21 +350,17 @@ impl<R: ReleaseKind> Work<R> {
 
     /// Acquires a process, and decides what the operation may do. Returns the key of a failure with it: what AddonTenancies do
     /// not allow, or what is not known about them, is no attempt at applying the inputs.
-    async fn begin<'h>(
-        &self,
-        handle: &'h Handle<Outcome>,
-    ) -> Result<(Desired, Run<'h>), (String, OperationFailure)> {
+    async fn begin<'h>(&self, handle: &'h Handle<Outcome>) -> Result<(Desired, Run<'h>), (String, Failure)> {
         let own_key = || self.start.key.clone();
         let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await;
-        let process = process.map_err(|failure| (own_key(), OperationFailure::from(failure)))?;
+        let process = process.map_err(|failure| (own_key(), failure))?;
         // The process may have been acquired long after the slot.
-        let mut desired =
-            self.still_desired().ok_or_else(|| (own_key(), OperationFailure::from(not_begun())))?;
+        let mut desired = self.still_desired().ok_or_else(|| (own_key(), not_begun()))?;
         self.reduce_timeout(&mut desired);
         let boundary = self.boundary(&desired).await.map_err(|failure| {
             let is_attempt = matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. });
             let key = if is_attempt { failure_key::resolve(self.generation) } else { own_key() };
-            (key, OperationFailure::from(failure))
+            (key, failure)
         })?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         Ok((desired, Run { operation_id, process, handle, boundary }))

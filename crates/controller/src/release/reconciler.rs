@@ -473,7 +473,7 @@ where
                 TOOL_RETRY
             }
             // Nor what would report that the labels of a namespace can be read, or that they are other ones.
-            Plan::Wait(Wait::NotAllowed { failure } | Wait::RulesUnknown { failure })
+            Plan::Wait(Wait::AwaitingRules { failure } | Wait::RulesUnknown { failure })
                 if !matches!(failure.category, Category::NotAllowed | Category::InvalidSpec) =>
             {
                 TOOL_RETRY

@@ -46,7 +46,7 @@ pub struct Sources {
     pub(super) packages: Arc<Packages>,
     platform: Arc<str>,
     labels: NamespaceLabels,
-    tenancies: Tenancies,
+    pub(super) tenancies: Tenancies,
     changes: watch::Sender<u64>,
     /// Files that a caller still has in memory, by uid.
     cached: Arc<Mutex<HashMap<String, CachedTree>>>,

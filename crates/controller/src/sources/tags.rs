@@ -7,6 +7,7 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     source::{Origin, RemoteRefs, poll_interval, tag_names, tags_digest},
+    tenancy::SourceUse,
 };
 use kube::ResourceExt as _;
 
@@ -46,9 +47,17 @@ impl Sources {
         poll_interval(&source.spec.interval, self.min_interval).unwrap_or(DEFAULT_AGE)
     }
 
+    /// Checks whether AddonTenancies allow the namespace of a Source to fetch from its URL. Tags are read when they are needed, and
+    /// not by the reconciler of the Source, which checks it as well.
+    async fn check_url(&self, source: &Source) -> Result<(), Failure> {
+        let (url, home) = (Origin::of(&source.spec)?.url(), source.namespace().unwrap_or_default());
+        self.tenancies.check_source(&home, SourceUse::Url(&url)).await
+    }
+
     /// Returns the names of the tags of a Source's repository or artifact.
     pub async fn tags(&self, reference: &SourceRef, namespace: &str) -> Result<Vec<String>, Failure> {
         let source = self.get(reference, namespace).await?;
+        self.check_url(&source).await?;
         let spec = &source.spec;
         let home = source.namespace().unwrap_or_default();
         let authority = spec.certificate_authority.as_ref();
@@ -69,8 +78,8 @@ impl Sources {
         }
     }
 
-    /// Returns the revision of a tag. Fetches, verifies and stores it, unless it is stored. If that fails, the stored revision
-    /// stays.
+    /// Returns the revision of a tag. Fetches, verifies and stores it, unless it is stored. If that fails or is not allowed, the
+    /// stored revision stays.
     pub async fn tagged(
         &self,
         reference: &SourceRef,
@@ -96,11 +105,13 @@ impl Sources {
             source: &tagged,
             uid: &uid,
         };
+        // Before the read, because callers that wait for one that fails read again one after the other.
+        let allowed = if source.spec.suspend { Ok(()) } else { self.check_url(&source).await };
         let read = async {
-            let polled = if source.spec.suspend {
-                Ok(())
-            } else {
-                revision.current(self.max_age(&source), |_| {}).await.map(drop)
+            let polled = match allowed {
+                Ok(()) if source.spec.suspend => Ok(()),
+                Ok(()) => revision.current(self.max_age(&source), |_| {}).await.map(drop),
+                Err(refused) => Err(refused),
             };
             match (revision.stored(), polled) {
                 (Some(stored), _) => Ok(stored),
@@ -135,9 +146,45 @@ fn at_tag(source: &Source, tag: &str) -> Source {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use chandler_core::source::RemoteRef;
+    use kube::api::DynamicObject;
+    use serde_json::json;
 
     use super::*;
+    use crate::{
+        sources::testing,
+        tenancies::{self, Tenancies},
+    };
+
+    #[tokio::test]
+    async fn tags_are_read_only_from_an_allowed_url_and_stored_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (packages, source) = (testing::packages(folder.path()), testing::source("main"));
+        let tenancies = Tenancies::new(testing::offline(), None);
+        let mut strict = DynamicObject::new("strict", &tenancies::resource());
+        let elsewhere = json!({"urlPrefixes": ["https://elsewhere.example"]});
+        strict.data = json!({"spec": {"namespaces": {"names": ["team"]}, "sources": elsewhere}});
+        tenancies.set(&[Arc::new(strict)]);
+        let sources = testing::listed(source.clone(), packages.clone()).under(tenancies);
+        let reference = SourceRef { name: "fleet".to_owned(), ..SourceRef::default() };
+
+        let tagged = sources.tagged(&reference, "team", "v1").await.map(drop).unwrap_err();
+        let tags = sources.tags(&reference, "team").await.unwrap_err();
+        for refused in [tagged, tags] {
+            assert_eq!(refused.category, Category::NotAllowed, "{refused}");
+            assert!(refused.message.contains("AddonTenancy strict"), "{refused}");
+            assert!(refused.message.contains("https://git.example/fleet.git"), "{refused}");
+        }
+
+        let (revision, tree) = testing::stored(&at_tag(&source, "v1"), "c1", &[]);
+        packages.store_tree("uid/v1", revision, tree).await.unwrap();
+        let kept = sources.tagged(&reference, "team", "v1").await.map(|current| current.revision.commit.id);
+        assert_eq!(kept.unwrap(), "c1");
+        let other = sources.tagged(&reference, "team", "v2").await.map(drop).unwrap_err();
+        assert_eq!(other.category, Category::NotAllowed, "{other}");
+    }
 
     #[test]
     fn a_tag_that_was_moved_is_noticed_once() {

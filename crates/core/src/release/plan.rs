@@ -89,6 +89,10 @@ pub enum Wait {
     RulesUnknown {
         failure: Failure,
     },
+    /// An operation has to be started, but it is not known yet whether an AddonTenancy allows it. Nothing has refused it.
+    AwaitingRules {
+        failure: Failure,
+    },
     /// The last retry that the policy allows has failed.
     Exhausted {
         failure: Failure,

@@ -96,9 +96,12 @@ impl Observed<'_> {
         }
     }
 
-    /// Returns why no operation is started and no package is downloaded that may not be allowed.
+    /// Returns why no operation is started that may not be allowed.
     pub(super) fn not_known_to_be_allowed(&self) -> Option<Wait> {
-        self.refused.map(|refused| Wait::NotAllowed { failure: refused.failure().clone() })
+        Some(match self.refused? {
+            Refusal::NotAllowed(failure) => Wait::NotAllowed { failure: failure.clone() },
+            Refusal::Unknown(failure) => Wait::AwaitingRules { failure: failure.clone() },
+        })
     }
 
     /// Returns why it is not known whether the release is allowed.

@@ -26,12 +26,15 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
             ),
         ),
         Wait::PolicyNotFound { name } => (ReleaseReason::PolicyNotFound, not_found(name)),
-        Wait::NotAllowed { failure } if failure.category == Category::InvalidSpec => {
+        Wait::NotAllowed { failure } | Wait::AwaitingRules { failure }
+            if failure.category == Category::InvalidSpec =>
+        {
             (ReleaseReason::InvalidSpec, failure.message.clone())
         }
-        Wait::NotAllowed { failure } | Wait::RulesUnknown { failure } => {
-            (ReleaseReason::NotAllowed, failure.message.clone())
-        }
+        Wait::NotAllowed { failure } => (ReleaseReason::NotAllowed, failure.message.clone()),
+        Wait::AwaitingRules { failure } => (ReleaseReason::Pending, awaiting_rules(release, failure)),
+        // Whether something is installed may not be known either, so it is not `Pending`.
+        Wait::RulesUnknown { failure } => (ReleaseReason::Preparing, awaiting_rules(release, failure)),
         Wait::Exhausted { failure } => {
             (ReleaseReason::RetriesExhausted, format!("{} (no more retries; {TRY_AGAIN})", cause(failure)))
         }
@@ -48,6 +51,10 @@ pub(super) fn waiting(wait: &Wait, release: &str) -> Option<(ReleaseReason, Stri
         }
         _ => return None,
     })
+}
+
+fn awaiting_rules(release: &str, failure: &Failure) -> String {
+    format!("waiting until it is known whether AddonTenancies allow release {release}: {}", failure.message)
 }
 
 /// Returns why a release was rolled back, and what users can do.

@@ -146,9 +146,30 @@ fn unknown_rules_keep_the_conditions_of_what_runs() {
     let first = reported(&unknown, &[], None, &PolicyState::None).unwrap();
     assert_eq!(
         (first.conditions[0].status, first.conditions[0].reason.as_str()),
-        (Status::False, "NotAllowed")
+        (Status::False, "PreparingToHelmInstall")
     );
     assert!(first.conditions[0].message.contains("cannot be read"), "{first:?}");
+}
+
+/// Nothing has refused the release, so it has not failed.
+#[test]
+fn a_release_that_waits_for_unknown_rules_is_pending() {
+    let ready = stored(reported(&Plan::NoOp, &[], None, &PolicyState::None).unwrap());
+    let message = "the labels of namespace team cannot be read";
+    let rows = [
+        (Category::Internal, "HelmReleasePending"),
+        (Category::NotAllowed, "HelmReleasePending"),
+        (Category::InvalidSpec, "InvalidSpec"),
+    ];
+    for (category, reason) in rows {
+        let waiting = Plan::Wait(Wait::AwaitingRules { failure: Failure::new(category, message) });
+        for old in [&[][..], ready.as_slice()] {
+            let report = reported(&waiting, old, None, &PolicyState::None).unwrap();
+            let found = condition(&report, "Ready");
+            assert_eq!((found.status, found.reason.as_str()), (Status::False, reason), "{category:?}");
+            assert!(found.message.contains(message), "{}", found.message);
+        }
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub async fn apply_tenancy(test: &SelfHosted, name: &str, namespaces: Value, fie
     .await;
 }
 
-async fn delete_tenancy(client: kube::Client, name: &str) {
+pub async fn delete_tenancy(client: kube::Client, name: &str) {
     let tenancies: Api<AddonTenancy> = Api::all(client);
     tenancies.delete(name, &DeleteParams::default()).await.unwrap();
 }

@@ -449,7 +449,7 @@ fn a_release_of_which_it_is_not_known_whether_it_is_allowed_is_not_changed() {
     let foreign = revision(ReleaseStatus::Deployed, None);
     let exhausted = failed(&inputs, 9);
     let base = |inventory| Observed { refused: Some(&unknown), ..stable(&inputs, inventory) };
-    let held = Plan::Wait(Wait::NotAllowed { failure: why.clone() });
+    let held = Plan::Wait(Wait::AwaitingRules { failure: why.clone() });
     let unresolved = Plan::Wait(Wait::RulesUnknown { failure: why.clone() });
     let during = |phase| {
         let operation = Operation::Apply { kind: ApplyKind::Upgrade, inputs: &inputs };
