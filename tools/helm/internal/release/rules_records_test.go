@@ -58,7 +58,9 @@ func TestUnknownKindsAreLookedUpOnce(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			refreshes := 0
-			served := func(schema.GroupVersionKind) (bool, bool) { return refreshes >= c.knownAfter, refreshes >= c.knownAfter }
+			served := func(schema.GroupVersionKind) (bool, bool) {
+				return refreshes >= c.knownAfter, refreshes >= c.knownAfter
+			}
 			err := rules.checkAll(objects, newScopes(served, []*unstructured.Unstructured{}), "team", func() error {
 				refreshes++
 				return c.refreshErr
