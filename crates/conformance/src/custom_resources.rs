@@ -1,9 +1,15 @@
 //! A CRD of `Thing`s and objects of this kind, for packages that contain them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::{Api, api::DynamicObject, core::GroupVersionKind, discovery::ApiResource};
+use kube::{
+    Api,
+    api::{DynamicObject, PostParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+};
+use serde_json::json;
 
-use super::{CaseError, context::Context, request::REPLACE_UNSAFE};
+use super::{CaseError, context::Context, objects::eventually, request::REPLACE_UNSAFE};
 
 /// Returns the API group of a case. Cases run in parallel, and CRDs have no namespace.
 pub fn group(context: &Context) -> String {
@@ -41,6 +47,29 @@ pub fn things(context: &Context) -> Api<DynamicObject> {
 /// Returns the API of all CRDs.
 pub fn definitions(context: &Context) -> Api<CustomResourceDefinition> {
     Api::all(context.environment.client.clone())
+}
+
+/// Creates the CRD of a case without the tool, and waits until the cluster serves it.
+pub async fn create_definition(context: &Context) -> Result<(), CaseError> {
+    let group = group(context);
+    let name = format!("things.{group}");
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    }))
+    .map_err(|error| CaseError::Host(error.into()))?;
+    definitions(context).create(&PostParams::default(), &definition).await?;
+    eventually("the condition Established", || async {
+        let status = definitions(context).get(&name).await?.status;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        Ok(conditions.iter().any(|one| one.type_ == "Established" && one.status == "True"))
+    })
+    .await
 }
 
 /// Returns the CRD of a case, if it exists.

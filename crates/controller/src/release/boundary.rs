@@ -34,6 +34,20 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         }
         Ok(boundary)
     }
+
+    /// Returns whether a release is exempt from rules, or from an account, as an Extension of the platform. What others may have
+    /// written must not become part of it.
+    pub async fn is_exempted(&self, desired: &Desired) -> Result<bool, Failure> {
+        if desired.recorded.platform_extension.is_none() {
+            return Ok(false);
+        }
+        // A rollback is never exempt.
+        match self.tenancies.boundary(desired, ReleaseUse::Rollback).await {
+            Ok(boundary) => Ok(boundary != Boundary::default()),
+            Err(Refusal::NotAllowed(_)) => Ok(true),
+            Err(Refusal::Unknown(failure)) => Err(failure),
+        }
+    }
 }
 
 /// Fails if a tool cannot keep a boundary.

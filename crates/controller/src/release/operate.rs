@@ -124,6 +124,8 @@ pub(super) struct Start {
     pub comparison: Option<Comparison>,
     /// The inputs of the newest revision, which a removal removes.
     pub installed: Option<InputDigest>,
+    /// Whether a removal of the newest revision was interrupted, which is finished first.
+    pub uninstalling: bool,
     /// The revision that is tested.
     pub revision: Option<u32>,
     /// Whether the log of a failed test is read.
@@ -357,11 +359,13 @@ impl<R: ReleaseKind> Work<R> {
         // The process may have been acquired long after the slot.
         let mut desired = self.still_desired().ok_or_else(|| (own_key(), not_begun()))?;
         self.reduce_timeout(&mut desired);
-        let boundary = self.boundary(&desired).await.map_err(|failure| {
+        let refused = |failure: Failure| {
             let is_attempt = matches!(self.start.operation, Operation::Apply { .. } | Operation::Test { .. });
             let key = if is_attempt { failure_key::resolve(self.generation) } else { own_key() };
             (key, failure)
-        })?;
+        };
+        let boundary = self.boundary(&desired).await.map_err(refused)?;
+        self.limit_atomic(&mut desired).await.map_err(refused)?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         Ok((desired, Run { operation_id, process, handle, boundary }))
     }
@@ -404,16 +408,29 @@ impl<R: ReleaseKind> Work<R> {
 
     /// Returns what the operation may do on the cluster, or why AddonTenancies do not allow it.
     async fn boundary(&self, desired: &Desired) -> Result<Boundary, Failure> {
-        let release_use = match self.start.operation {
+        let installed = self.start.installed.as_ref();
+        let release_use = match &self.start.operation {
+            Operation::Apply { kind: ApplyKind::Recover, inputs } if self.start.uninstalling => {
+                ReleaseUse::finishing_uninstall(&desired.recorded, installed, &inputs.digest)
+            }
             Operation::Apply { .. } | Operation::Compare | Operation::Test { .. } => ReleaseUse::Desired,
             Operation::Rollback { .. } => ReleaseUse::Rollback,
-            Operation::Remove | Operation::UninstallFailed => {
-                ReleaseUse::Removal { installed: self.start.installed.as_ref() }
-            }
+            Operation::Remove | Operation::UninstallFailed => ReleaseUse::Removal { installed },
         };
         let boundary = self.context.boundary(desired, release_use).await?;
         check_capabilities(&self.tool, &boundary).await?;
         Ok(boundary)
+    }
+
+    /// Disables a rollback by the tool, which restores an earlier revision with the boundary of the new one. What the release of an
+    /// Extension of the platform was before may have come from elsewhere.
+    async fn limit_atomic(&self, desired: &mut Desired) -> Result<(), Failure> {
+        let kind = self.start.operation.kind();
+        let is_update = matches!(kind, OperationKind::Apply(ApplyKind::Upgrade | ApplyKind::Recover));
+        if is_update && desired.execution.atomic && self.context.is_exempted(desired).await? {
+            desired.execution.atomic = false;
+        }
+        Ok(())
     }
 
     /// Returns how to reach the cluster, with the newest credentials. It is read last: a download may have taken longer than a

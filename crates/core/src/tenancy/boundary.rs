@@ -5,7 +5,8 @@ use std::sync::Arc;
 use chandler_api::extensions::{KindPattern, Scope};
 
 use super::{
-    DefaultAccount, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused, selection::Tenancy,
+    DefaultAccount, Recorded, Rules, SourceUse, WorkloadAccount, matches_any, package_url, refused,
+    selection::Tenancy,
 };
 use crate::{digest::InputDigest, failure::Failure, release::Desired};
 
@@ -44,10 +45,23 @@ impl Boundary {
 pub enum ReleaseUse<'a> {
     /// What its object specifies is applied, compared or tested.
     Desired,
-    /// An earlier revision is restored, which may have come from elsewhere.
+    /// An earlier revision is restored, or its removal is finished. It may have come from elsewhere.
     Rollback,
     /// What is installed from these inputs is removed. `None` means that they are not known.
     Removal { installed: Option<&'a InputDigest> },
+}
+
+impl ReleaseUse<'_> {
+    /// Returns what is done with a release whose interrupted uninstall is finished before `inputs` are applied: that runs hooks of
+    /// the revision that was installed from other inputs, which may have come from elsewhere.
+    pub fn finishing_uninstall(
+        recorded: &Recorded,
+        installed: Option<&InputDigest>,
+        inputs: &InputDigest,
+    ) -> Self {
+        let is_known = installed == Some(inputs) || recorded.is_of_platform(installed);
+        if is_known { Self::Desired } else { Self::Rollback }
+    }
 }
 
 impl Rules {

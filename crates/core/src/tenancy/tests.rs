@@ -296,6 +296,26 @@ fn only_what_the_platform_has_published_is_exempt() {
     assert!(!is_exempt(&removed, ReleaseUse::Desired));
 }
 
+/// Hooks of what was installed before run then, whatever the spec says since.
+#[test]
+fn an_interrupted_uninstall_is_finished_with_the_rules_of_what_is_installed() {
+    let [inputs, platform, other] =
+        ['a', 'b', 'c'].map(|digit| InputDigest::parse(&digit.to_string().repeat(40)).unwrap());
+    let recorded = Recorded { platform_inputs: Some(platform.to_string()), ..Recorded::default() };
+    let rows = [
+        (Some(&inputs), ReleaseUse::Desired),
+        (Some(&platform), ReleaseUse::Desired),
+        (Some(&other), ReleaseUse::Rollback),
+        (None, ReleaseUse::Rollback),
+    ];
+    for (installed, expected) in rows {
+        let found = ReleaseUse::finishing_uninstall(&recorded, installed, &inputs);
+        assert_eq!(found, expected, "{installed:?}");
+    }
+    let none = ReleaseUse::finishing_uninstall(&Recorded::default(), Some(&platform), &inputs);
+    assert_eq!(none, ReleaseUse::Rollback);
+}
+
 #[test]
 fn the_tool_gets_a_rule_of_every_tenancy() {
     let desired = desired(&json!({"repository": "https://charts.example", "chart": "web"}), "web");

@@ -154,6 +154,20 @@ func (s *Session) refreshOnMiss() bool {
 	return s.Refresh() == nil
 }
 
+// RefreshMissing fetches the APIs again because a kind is missing, at most once per operation.
+func (s *Session) RefreshMissing() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refreshed {
+		return nil
+	}
+	if err := s.Refresh(); err != nil {
+		return err
+	}
+	s.refreshed = true
+	return nil
+}
+
 // NamespaceCached reports whether the last operation in the namespace succeeded, so that the namespace needs no check.
 func (s *Session) NamespaceCached(name string) bool {
 	_, seen := s.cluster.namespaces.Load(name)

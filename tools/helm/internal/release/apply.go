@@ -289,6 +289,8 @@ type applyPlan struct {
 	unlock bool
 	// finishUninstall is set if an interrupted uninstall must be finished.
 	finishUninstall bool
+	// disableHooks is set if hooks do not run when the uninstall is finished.
+	disableHooks bool
 }
 
 // plan checks the requested action against the last revision.
@@ -313,7 +315,7 @@ func (r *Release) plan(spec ApplySpec, last *rspb.Release) (applyPlan, error) {
 		return applyPlan{}, failure.New(failure.Conflict,
 			"revision %d of the release is %s: another operation is running or was interrupted", last.Version, status)
 	case status == rcommon.StatusUninstalling && spec.Recover:
-		return applyPlan{finishUninstall: true}, nil
+		return applyPlan{finishUninstall: true, disableHooks: spec.Options.GetDisableHooks()}, nil
 	case status == rcommon.StatusUninstalling:
 		return applyPlan{}, failure.New(failure.Conflict,
 			"revision %d of the release is being uninstalled, or its uninstall was interrupted", last.Version)
@@ -343,7 +345,7 @@ func (r *Release) recover(plan applyPlan, last *rspb.Release) (*rspb.Release, er
 		return last, nil
 	case plan.finishUninstall:
 		r.operation.Step(toolv1.StepKind_STEP_KIND_REMOVING, "finishing an interrupted uninstall")
-		if _, err := r.Remove(&toolv1.RemoveOptions{}); err != nil {
+		if _, err := r.Remove(&toolv1.RemoveOptions{DisableHooks: plan.disableHooks}); err != nil {
 			return nil, err
 		}
 		return nil, nil

@@ -50,6 +50,18 @@ func TestDeployedInputsAreNotAppliedAgain(t *testing.T) {
 	}
 }
 
+// Without it, a release whose hook is not allowed could not be replaced after its uninstall was interrupted.
+func TestAnUninstallIsFinishedWithTheOptionsOfTheRelease(t *testing.T) {
+	last := &rspb.Release{Version: 3, Info: &rspb.Info{Status: rcommon.StatusUninstalling}}
+	spec := ApplySpec{
+		Action: toolv1.ApplyAction_APPLY_ACTION_INSTALL, Recover: true, Options: &toolv1.ApplyOptions{DisableHooks: true},
+	}
+	got, err := (&Release{name: "a", namespace: "b"}).plan(spec, last)
+	if want := (applyPlan{finishUninstall: true, disableHooks: true}); got != want || err != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
 func TestPlan(t *testing.T) {
 	const (
 		install  = toolv1.ApplyAction_APPLY_ACTION_INSTALL

@@ -44,6 +44,8 @@ type client struct {
 	rules objectRules
 	// leftovers are objects of earlier revisions that a rollback deletes as well if the restored revision does not have them.
 	leftovers kube.ResourceList
+	// removed are the objects of a release that is uninstalled, if there are rules.
+	removed kube.ResourceList
 
 	mu sync.Mutex
 	// verb is the action that hooks belong to: install, upgrade, rollback, delete or test.
@@ -198,7 +200,7 @@ func (c *client) Update(original, target kube.ResourceList, options ...kube.Clie
 	if c.isRollback() {
 		return c.updateForRollback(original, target, options)
 	}
-	return c.update(original, target, options)
+	return c.update(c.withoutForeign(original, target), target, options)
 }
 
 func (c *client) update(original, target kube.ResourceList, options []kube.ClientUpdateOption) (*kube.Result, error) {
@@ -212,12 +214,12 @@ func (c *client) update(original, target kube.ResourceList, options []kube.Clien
 }
 
 func (c *client) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
+	if err := c.checkDeleted(resources); err != nil {
+		return nil, []error{err}
+	}
 	if c.hookName(resources) == "" {
 		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "deleting", resources)
 		c.setApplied()
-	} else if err := c.checkResources(resources); err != nil {
-		// Helm deletes what has the name of a hook before it creates the hook.
-		return nil, []error{err}
 	}
 	result, failures := c.Client.Delete(resources, policy)
 	c.mu.Lock()
@@ -316,5 +318,5 @@ const (
 func (c *client) startAction(verb string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.verb, c.actions, c.applied, c.rendered, c.deleteErrors = verb, 0, false, false, nil
+	c.verb, c.actions, c.applied, c.rendered, c.deleteErrors, c.removed = verb, 0, false, false, nil, nil
 }

@@ -26,6 +26,7 @@ func (r *Release) Remove(options *toolv1.RemoveOptions) (*toolv1.ReleaseState, e
 		}
 	}
 	r.client.startAction(verbDelete)
+	r.setRemoved(last)
 	if err := r.uninstall(options); err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (c *client) mayDelete(info *resource.Info) (bool, error) {
 	if live == nil {
 		return false, nil
 	}
-	if !isOwnedBy(live, c.release, c.Namespace) {
+	if !c.owns(live) {
 		c.operation.Log.Info("the rollback keeps an object that does not belong to the release",
 			"kind", kind.Kind, "object", info.Namespace+"/"+info.Name)
 		return false, nil

@@ -23,6 +23,8 @@ type checkedObject struct {
 	namespace string
 	// namespaced is false if the scope of the kind is unknown.
 	namespaced bool
+	// record is set for records of releases.
+	record bool
 }
 
 // String returns kind, namespace and name.
@@ -59,6 +61,8 @@ var namespaceKind = corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()
 // violation returns why a rule does not allow an object, or an empty string if it does.
 func violation(rule *toolv1.ObjectRule, object checkedObject) string {
 	switch {
+	case object.record:
+		return "it is a record of a Helm release, which no package may contain"
 	case matchesKind(rule.GetDeniedKinds(), object.kind):
 		return "its spec.kinds.denied lists " + object.kind.String()
 	case object.namespaced && !allowsNamespace(rule, object.namespace):
@@ -120,6 +124,14 @@ func newScopes(served func(schema.GroupVersionKind) (namespaced, known bool), ob
 	return found
 }
 
+// isUnknown reports whether neither the cluster nor the package defines the kind of an object, as far as it is known.
+func (s scopes) isUnknown(object *unstructured.Unstructured) bool {
+	gvk := object.GroupVersionKind()
+	_, isServed := s.served(gvk)
+	_, isDefined := s.defined[gvk.GroupKind()]
+	return !isServed && !isDefined
+}
+
 // object returns an object as rules see it. Its namespace is that of the release if it names none.
 func (s scopes) object(object *unstructured.Unstructured, releaseNamespace string) checkedObject {
 	gvk := object.GroupVersionKind()
@@ -127,7 +139,9 @@ func (s scopes) object(object *unstructured.Unstructured, releaseNamespace strin
 	if !known {
 		namespaced = s.defined[gvk.GroupKind()]
 	}
-	checked := checkedObject{kind: gvk.GroupKind(), name: object.GetName(), namespaced: namespaced}
+	checked := checkedObject{
+		kind: gvk.GroupKind(), name: object.GetName(), namespaced: namespaced, record: isRecord(gvk.GroupKind(), object),
+	}
 	if checked.name == "" {
 		checked.name = object.GetGenerateName()
 	}

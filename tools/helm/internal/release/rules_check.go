@@ -3,6 +3,7 @@ package release
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/kube"
@@ -84,8 +85,20 @@ func (r *Release) checkObjects(documents, defining []*unstructured.Unstructured)
 		return nil
 	}
 	scopes := newScopes(r.session.Namespaced, expandAll(defining))
-	for _, object := range expandAll(documents) {
-		if err := r.client.rules.check(scopes.object(object, r.namespace)); err != nil {
+	return r.client.rules.checkAll(expandAll(documents), scopes, r.namespace, r.session.RefreshMissing)
+}
+
+// checkAll checks objects. If a kind is unknown, refresh fetches the APIs of the cluster first: another release may have added it.
+func (rules objectRules) checkAll(
+	objects []*unstructured.Unstructured, scopes scopes, releaseNamespace string, refresh func() error,
+) error {
+	if slices.ContainsFunc(objects, scopes.isUnknown) {
+		if err := refresh(); err != nil {
+			return err
+		}
+	}
+	for _, object := range objects {
+		if err := rules.check(scopes.object(object, releaseNamespace)); err != nil {
 			return err
 		}
 	}
@@ -149,6 +162,23 @@ func runsOnRemoval(hook *rspb.Hook) bool {
 	return slices.Contains(hook.Events, rspb.HookPreDelete) || slices.Contains(hook.Events, rspb.HookPostDelete)
 }
 
+// setRemoved records the objects of a revision that is uninstalled, which may be deleted whatever the rules are.
+func (r *Release) setRemoved(revision *rspb.Release) {
+	if len(r.client.rules) == 0 {
+		return
+	}
+	// Helm fails for the same reason if they cannot be built.
+	if resources, err := r.client.Client.Build(strings.NewReader(revision.Manifest), false); err == nil {
+		r.client.removed = resources
+	}
+}
+
+// checkDeleted checks objects that Helm is about to delete. Before it creates a hook, it deletes what has the name of the hook. A
+// hook can be a list, whose items do not have the annotation of hooks.
+func (c *client) checkDeleted(resources kube.ResourceList) error {
+	return c.checkResources(resources.Difference(c.removed))
+}
+
 // checkResources checks objects that Helm is about to write.
 func (c *client) checkResources(resources kube.ResourceList) error {
 	if len(c.rules) == 0 || c.isOwnNamespace(resources) {
@@ -167,6 +197,7 @@ func (c *client) checkResource(info *resource.Info) error {
 		kind:       info.Mapping.GroupVersionKind.GroupKind(),
 		name:       info.Name,
 		namespaced: info.Mapping.Scope.Name() == meta.RESTScopeNameNamespace,
+		record:     isRecord(info.Mapping.GroupVersionKind.GroupKind(), info.Object),
 	}
 	if checked.namespaced {
 		checked.namespace = info.Namespace

@@ -97,7 +97,7 @@ func checkedRelease(t *testing.T, manifest string) error {
 	}
 	served := func(gvk schema.GroupVersionKind) (bool, bool) {
 		switch gvk.Kind {
-		case "ConfigMap", "Job":
+		case "ConfigMap", "Job", "Secret":
 			return true, true
 		case "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition":
 			return false, true
@@ -105,13 +105,8 @@ func checkedRelease(t *testing.T, manifest string) error {
 		return false, false
 	}
 	rules := objectRules{{Name: "AddonTenancy a", Namespaces: []string{"team"}, ClusterScopedKinds: kinds("CustomResourceDefinition.*")}}
-	scopes := newScopes(served, expandAll(objects))
-	for _, object := range expandAll(objects) {
-		if err := rules.check(scopes.object(object, "team")); err != nil {
-			return err
-		}
-	}
-	return nil
+	all := expandAll(objects)
+	return rules.checkAll(all, newScopes(served, all), "team", func() error { return nil })
 }
 
 func TestDocumentsAreExpanded(t *testing.T) {
@@ -187,9 +182,18 @@ func TestEveryWriteIsChecked(t *testing.T) {
 	expectNotAllowed(t, err, "Node a")
 	_, err = checked.Update(nil, node)
 	expectNotAllowed(t, err, "Node a")
-	if _, failures := checked.Delete(node, ""); len(failures) != 1 {
-		t.Errorf("an object with the name of a hook is deleted: %v", failures)
+	// Helm deletes what has the name of a hook. The items of a list do not have the annotation.
+	item := kube.ResourceList{info("Node", "a", "", meta.RESTScopeRoot, map[string]any{})}
+	for _, objects := range []kube.ResourceList{node, item} {
+		if _, failures := checked.Delete(objects, ""); len(failures) != 1 {
+			t.Errorf("an object with the name of a hook is deleted: %v", failures)
+		}
 	}
+	checked.removed = kube.ResourceList{info("Node", "a", "", meta.RESTScopeRoot, map[string]any{})}
+	expectNotAllowed(t, checked.checkDeleted(item), "")
+	expectNotAllowed(t, checked.checkDeleted(kube.ResourceList{info("Node", "b", "", meta.RESTScopeRoot, map[string]any{})}), "Node b")
+	checked.startAction(verbInstall)
+	expectNotAllowed(t, checked.checkDeleted(item), "Node a")
 	own := map[string]any{"labels": map[string]any{"name": "team"}}
 	expectNotAllowed(t, checked.checkResources(kube.ResourceList{info("Namespace", "team", "", meta.RESTScopeRoot, own)}), "")
 	privileged := map[string]any{"labels": map[string]any{"name": "team", "pod-security.kubernetes.io/enforce": "privileged"}}

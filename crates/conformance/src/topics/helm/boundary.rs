@@ -1,17 +1,20 @@
 //! Rules for the objects of charts: of hooks, in `crds/`, and of earlier revisions.
 
-use chandler_tool::generated::tool::{FailureCategory, KindPattern, ObjectRule};
+use chandler_tool::generated::tool::{
+    FailureCategory, Impersonate, KindPattern, ObjectRule, ReleaseStatus, Target,
+};
 use k8s_openapi::api::{
     core::v1::ConfigMap,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::Api;
+use serde_json::json;
 
 use crate::{
     Case, CaseError,
-    chart::Chart,
+    chart::{CONFIG, Chart},
     context::Context,
-    custom_resources::{definition, find_definition, group, thing, things},
+    custom_resources::{create_definition, definition, find_definition, group, thing, things},
     request::RequestExt as _,
     topics::boundary::{rule, under},
 };
@@ -35,11 +38,27 @@ pub const CASES: &[Case] = &[
         earlier,
         "A rollback to a revision that is not allowed is refused, and so is a removal whose hooks are not."
     ),
+    case!(
+        "helm/boundary/added",
+        [HelmRecords, ObjectRules],
+        added,
+        "An object of a kind that was added to the cluster since is allowed in its namespace at once."
+    ),
+    case!(
+        "helm/boundary/foreign",
+        [HelmRecords, Impersonate, TakeOwnership],
+        foreign,
+        "An upgrade does not delete an object that an earlier revision has listed and was not allowed to change."
+    ),
 ];
 
 const BINDING: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: {{ .Release.Name }}-{{ .Release.Namespace }}\n  \
     annotations: {helm.sh/hook: EVENT}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n\
     subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: evil}]\n";
+
+/// What Helm takes for the first revision of another release.
+const RECORD: &str = "apiVersion: v1\nkind: Secret\ntype: helm.sh/release.v1\nmetadata:\n  name: sh.helm.release.v1.other.v1\n  \
+    labels: {owner: helm, name: other, version: \"1\", status: deployed}\n";
 
 /// Returns a ClusterRoleBinding that is a hook for this event.
 fn hook(event: &str) -> String {
@@ -64,6 +83,7 @@ async fn hidden(context: &Context) -> Result<(), CaseError> {
         ("CRD", Chart::config().file("crds/thing.yaml", crd.clone()), "CustomResourceDefinition"),
         ("binding in crds/", Chart::config().file("crds/binding.yaml", in_folder), "ClusterRoleBinding"),
         ("list", Chart::config().template("list.yaml", list), "ClusterRoleBinding"),
+        ("record", Chart::config().template("record.yaml", RECORD), "record of a Helm release"),
     ];
     let rules = || vec![rule(context)];
     for (what, chart, kind) in charts {
@@ -125,4 +145,40 @@ async fn earlier(context: &Context) -> Result<(), CaseError> {
     context.check_failed(ended, FailureCategory::NotAllowed).await?;
     context.observe_existing("web").await?;
     context.remove(removal.with(|options| options.disable_hooks = true)).await
+}
+
+async fn added(context: &Context) -> Result<(), CaseError> {
+    let chart = Chart::config().template("thing.yaml", thing(&group(context), "{{ .Release.Name }}", "one"));
+    let package = context.pack_chart(&chart)?;
+    let install = || context.install("web", &package, "").on(under(context, vec![rule(context)]));
+    // Afterwards the tool knows all kinds but this one.
+    context.apply_fails(install(), FailureCategory::NotAllowed).await?;
+    create_definition(context).await?;
+    context.apply(install()).await?;
+    ensure!(things(context).get_opt("web").await?.is_some(), "the custom resource does not exist");
+    Ok(())
+}
+
+async fn foreign(context: &Context) -> Result<(), CaseError> {
+    context.create_config("victim").await?;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["web"], "verbs": ["*"]},
+    ]);
+    context.grant("deployer", &rules).await?;
+    let user = context.account_user("deployer");
+    let deployer = Target { impersonate: Some(Impersonate { user, groups: Vec::new() }), ..context.target() };
+    let victim = CONFIG.replace("{{ .Release.Name }}", "victim");
+    let both = context.pack_chart(&Chart::config().template("victim.yaml", victim))?;
+    let install = context.install("web", &both, "").on(deployer).with(|options| {
+        options.take_ownership = true;
+        options.force_conflicts = true;
+    });
+    context.apply_fails(install, FailureCategory::Forbidden).await?;
+    let failed = context.observe_existing("web").await?;
+    ensure!(failed.status() == ReleaseStatus::Failed, "the install is {}", failed.status().as_str_name());
+    let own = context.pack_chart(&Chart::config().version("2.0.0"))?;
+    context.apply(context.upgrade("web", &own, "")).await?;
+    context.get::<ConfigMap>("victim").await.map_err(|error| error.within("the upgrade"))?;
+    Ok(())
 }

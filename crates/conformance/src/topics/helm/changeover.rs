@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::{
     Case, CaseError,
-    chart::{Chart, Hook, HookEnd},
+    chart::{CONFIG, Chart, Hook, HookEnd},
     context::Context,
     request::{RequestExt as _, recovering},
 };
@@ -63,6 +63,12 @@ pub const CASES: &[Case] = &[
         [HelmRecords, ServerSideApply],
         impossible,
         "PREFER_SERVER_SIDE keeps client-side apply for an object that cannot be applied server-side."
+    ),
+    case!(
+        "helm/changeover/foreign",
+        [HelmRecords, ServerSideApply],
+        foreign,
+        "An object that the record lists, but that belongs to another release by now, is neither migrated nor deleted."
     ),
 ];
 
@@ -263,4 +269,18 @@ async fn impossible(context: &Context) -> Result<(), CaseError> {
     ensure!(state.method() == ApplyMethod::ClientSide, "applied {}", state.method().as_str_name());
     let text = r#"{"containers": ["one"]}"#;
     context.apply(context.upgrade("web", &package, text).with(prefer)).await.map(drop)
+}
+
+async fn foreign(context: &Context) -> Result<(), CaseError> {
+    let both = data().template("other.yaml", CONFIG.replace("{{ .Release.Name }}", "other"));
+    install_client_side::<ConfigMap>(context, &context.pack_chart(&both)?, r#"{"data": {"a": "one"}}"#)
+        .await?;
+    let owner = json!({"metadata": {"annotations": {"meta.helm.sh/release-name": "another"}}});
+    context.patch::<ConfigMap>("other", &owner).await?;
+    let before = context.get::<ConfigMap>("other").await?;
+    let package = context.pack_chart(&data().version("2.0.0"))?;
+    context.apply(context.upgrade("web", &package, "data: {a: two}").with(prefer)).await?;
+    let after = context.get::<ConfigMap>("other").await?;
+    ensure!(before.resource_version() == after.resource_version(), "the object was changed");
+    Ok(())
 }

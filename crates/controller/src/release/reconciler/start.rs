@@ -41,6 +41,7 @@ where
             requested: false,
             comparison: None,
             installed: self.installed.clone(),
+            uninstalling: self.uninstalling,
             revision: None,
             logs: false,
         };

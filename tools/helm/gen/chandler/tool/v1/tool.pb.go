@@ -1234,8 +1234,8 @@ type Target struct {
 	// Apply, Rollback and Test fail with NOT_ALLOWED, and change no object, if an object that they would create or change is not
 	// allowed: of the rendered or restored revision, of its hooks, and of what the package contains outside its templates. So does
 	// Remove for the objects of hooks that it would run. The tool checks what it applies itself: it does not render twice. Compare
-	// corrects no object that is not allowed. Objects of earlier revisions may be deleted, and the namespace of a release be
-	// created with `create_namespace`.
+	// corrects no object that is not allowed. A record of a release is never allowed as an object. Objects of earlier revisions may
+	// be deleted if they belong to the release, and the namespace of a release be created with `create_namespace`.
 	ObjectRules   []*ObjectRule `protobuf:"bytes,21,rep,name=object_rules,json=objectRules,proto3" json:"object_rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
