@@ -12,6 +12,7 @@ mod refused_addresses;
 mod shared_sources;
 mod tenancy;
 mod tenancy_changes;
+mod tenancy_records;
 mod tenancy_sources;
 pub mod tenants;
 mod tool_processes;

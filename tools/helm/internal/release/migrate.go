@@ -103,8 +103,8 @@ func baseRevision(revisions []*rspb.Release) *rspb.Release {
 	return revisions[0]
 }
 
-// findMigrations returns the objects of the release to migrate and changes nothing. It fails if the API server cannot apply one of the
-// objects server-side.
+// findMigrations returns the objects to migrate, which must belong to the release, and changes nothing. It fails if the API
+// server cannot apply one of the objects server-side.
 func (r *Release) findMigrations(manifest string) ([]migration, error) {
 	resources, err := r.client.Client.Build(strings.NewReader(manifest), false)
 	if err != nil {

@@ -167,10 +167,12 @@ func (r *Release) setRemoved(revision *rspb.Release) {
 	if len(r.client.rules) == 0 {
 		return
 	}
-	// Helm fails for the same reason if they cannot be built.
-	if resources, err := r.client.Client.Build(strings.NewReader(revision.Manifest), false); err == nil {
-		r.client.removed = resources
+	resources, err := r.client.Client.Build(strings.NewReader(revision.Manifest), false)
+	if withoutNoMatch(err) != nil {
+		// Helm fails for the same reason.
+		return
 	}
+	r.client.removed = resources
 }
 
 // checkDeleted checks objects that Helm is about to delete. Before it creates a hook, it deletes what has the name of the hook. A

@@ -20,19 +20,19 @@ use super::{
     tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_settings},
 };
 
-fn chart(name: &str) -> Value {
+pub fn chart(name: &str) -> Value {
     json!({"source": platform_source("charts", name, Some("1.0.0"))})
 }
 
 /// Publishes an Extension of the platform with version 1.0.0, which is that of a chart.
-async fn apply_extension(test: &SelfHosted, name: &str, chart: &str) {
+pub async fn apply_extension(test: &SelfHosted, name: &str, chart: &str) {
     let source = platform_source("charts", chart, Some("1.0.0"));
     let versions = json!([{"version": "1.0.0", "kubernetes": "*", "source": source}]);
     super::tenants::apply(test, "Extension", PLATFORM, name, json!({"versions": versions})).await;
 }
 
 /// Replaces the spec of an instance by one that installs an Extension of the platform as it is published.
-async fn become_platform_instance(
+pub async fn become_platform_instance(
     tenant: &Tenant<'_>,
     instance: &str,
     extension: &str,
