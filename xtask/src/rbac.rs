@@ -122,9 +122,3 @@ mod tests {
         Ok(())
     }
 }
-
-#[test]
-fn dbg_write_rights() {
-    let roles = std::fs::read_to_string("../deploy/rbac.yaml").unwrap();
-    std::fs::write("../docs/reference/rights.md", markdown(&roles).unwrap()).unwrap();
-}
