@@ -256,12 +256,10 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
     let (connections, changes) = Connections::new(client.clone(), records, watch_silence, proxies, addresses);
     let metrics = Metrics::new();
     let packages = Arc::new(Packages::new(PackageStore::open(store)?, sources));
-    let (controllers, handles) =
+    let (controllers, Handles { router, all_kinds, catalogs, tunnels }) =
         Controllers::new(&scope, watch_filter.as_deref(), platform, tunnel.clone(), &packages, &metrics);
     check_served(&client, &scope, controllers.resources(), tunnel.is_some()).await?;
     check_other_providers(&client, fleet).await?;
-    let has_tenancies = tenancies::are_watched(&client, ignore_tenancies).await?;
-    let Handles { router, all_kinds, catalogs, tunnels } = handles;
     let shared = Shared {
         events: Events::new(client.clone()),
         router,
@@ -276,7 +274,7 @@ pub async fn run(client: Client, options: Options, stop: CancellationToken) -> R
         template_service,
         packages,
         tenancies: Tenancies::new(client.clone(), default_workload_account),
-        has_tenancies,
+        has_tenancies: tenancies::are_watched(&client, ignore_tenancies).await?,
         client,
         scope,
         watch_filter,

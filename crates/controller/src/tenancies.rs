@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    fn tenancy(name: &str, spec: Value) -> Arc<DynamicObject> {
+    fn tenancy(name: &str, spec: &Value) -> Arc<DynamicObject> {
         let mut object = DynamicObject::new(name, &resource());
         object.data = json!({"spec": spec});
         Arc::new(object)
@@ -225,14 +225,14 @@ mod tests {
             (json!({"namespaces": 3}), "cannot be read", true),
         ];
         for (spec, text, is_removable) in cases {
-            tenancies.set(&[tenancy("odd", spec)]);
+            tenancies.set(&[tenancy("odd", &spec)]);
             let refusal = tenancies.boundary(&desired, ReleaseUse::Desired).await.unwrap_err();
             assert!(matches!(refusal, Refusal::Unknown(_)), "{refusal:?}");
             assert!(refusal.failure().message.contains(text), "{refusal:?}");
             assert_eq!(tenancies.boundary(&desired, removal).await.is_ok(), is_removable);
         }
         assert!(tenancies.restrict_releases());
-        tenancies.set(&[tenancy("strict", strict)]);
+        tenancies.set(&[tenancy("strict", &strict)]);
         let refusal = tenancies.boundary(&desired, ReleaseUse::Desired).await.unwrap_err();
         assert!(matches!(refusal, Refusal::NotAllowed(_)), "{refusal:?}");
         assert!(tenancies.boundary(&desired, removal).await.is_ok());
@@ -242,13 +242,13 @@ mod tests {
     async fn namespaces_are_read_only_if_a_tenancy_selects_them_by_label() {
         let tenancies = Tenancies::new(unreachable_client(), None);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
-        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"]}}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"]}}))]);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
         assert!(tenancies.of("other").await.unwrap().allow_everything());
-        tenancies.set(&[tenancy("a", json!({"namespaces": {"names": ["team"], "selector": {}}}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"], "selector": {}}}))]);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
         tenancies.of("other").await.expect_err("nothing is concluded from labels that cannot be read");
-        tenancies.set(&[tenancy("a", json!({"namespaces": 3}))]);
+        tenancies.set(&[tenancy("a", &json!({"namespaces": 3}))]);
         tenancies.of("other").await.expect_err("nothing is concluded from a tenancy that cannot be read");
         tenancies.set(&[]);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
@@ -259,7 +259,7 @@ mod tests {
         let tenancies = Tenancies::new(unreachable_client(), None);
         let changes = tenancies.changes.subscribe();
         let named = |name: &str| json!({"namespaces": {"names": [name]}});
-        let (a, b) = (tenancy("a", named("red")), tenancy("b", named("blue")));
+        let (a, b) = (tenancy("a", &named("red")), tenancy("b", &named("blue")));
         let mut labeled = (*a).clone();
         labeled.labels_mut().insert("tier".to_owned(), "gold".to_owned());
         let rows = [
@@ -267,9 +267,9 @@ mod tests {
             (vec![a.clone(), b.clone()], true),
             (vec![a.clone(), b.clone()], false),
             (vec![b.clone(), Arc::new(labeled)], false),
-            (vec![tenancy("a", named("red")), tenancy("b", named("blue"))], false),
-            (vec![a.clone(), tenancy("b", named("green"))], true),
-            (vec![a.clone(), tenancy("c", named("green"))], true),
+            (vec![tenancy("a", &named("red")), tenancy("b", &named("blue"))], false),
+            (vec![a.clone(), tenancy("b", &named("green"))], true),
+            (vec![a.clone(), tenancy("c", &named("green"))], true),
             (vec![a], true),
             (vec![], true),
             (vec![], false),

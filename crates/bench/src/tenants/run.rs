@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         victim: &Tenant<'a>,
         undisturbed: Series,
     ) -> Result<AttackFigures> {
-        let (attacking, attacked) = (attacker.namespace, victim.namespace);
+        let (attacking, other) = (attacker.namespace, victim.namespace);
         let step = format!("{attacking} starts its attacks");
         self.progress.begin(&step, None);
         let deaths = metrics::deaths(&self.manager).await?;
@@ -119,9 +119,9 @@ impl<'a> Run<'a> {
 
         // The rounds before were those without attacks.
         let first = self.rounds();
-        let step = format!("{attacked} installs while {attacking} attacks");
+        let step = format!("{other} installs while {attacking} attacks");
         let disturbed = self.series(victim, first, &step).await?;
-        let mut figures = AttackFigures::compare(attacking, attacked, undisturbed, disturbed);
+        let mut figures = AttackFigures::compare(attacking, other, undisturbed, disturbed);
         figures.outcome = running.outcome().await?;
         figures.tool_deaths = metrics::deaths(&self.manager).await? - deaths;
 

@@ -122,14 +122,11 @@ impl Reconciler<'_> {
 
     async fn read(&self) -> Result<PollResult, Failure> {
         interval(&self.catalog.spec.interval)?;
-        match &self.catalog.spec.source {
-            Some(source) => {
-                self.context.sources.check_allowed(&source.source_ref, &self.namespace()).await?;
-            }
-            None => {
-                let source = SourceUse::Url(&self.catalog.spec.url);
-                self.context.tenancies.check_source(&self.namespace(), source).await?;
-            }
+        if let Some(source) = &self.catalog.spec.source {
+            self.context.sources.check_allowed(&source.source_ref, &self.namespace()).await?;
+        } else {
+            let source = SourceUse::Url(&self.catalog.spec.url);
+            self.context.tenancies.check_source(&self.namespace(), source).await?;
         }
         let selection = Selection::new(self.catalog.spec.filter.as_ref())?;
         let access = catalog_access(&self.context.client, &self.namespace(), &self.catalog.spec).await?;

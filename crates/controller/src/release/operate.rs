@@ -354,7 +354,7 @@ impl<R: ReleaseKind> Work<R> {
     /// not allow, or what is not known about them, is no attempt at applying the inputs.
     async fn begin<'h>(&self, handle: &'h Handle<Outcome>) -> Result<(Desired, Run<'h>), (String, Failure)> {
         let own_key = || self.start.key.clone();
-        let process = handle.without_slot(self.tool.process(&self.id, &handle.cancel)).await;
+        let process = Box::pin(handle.without_slot(self.tool.process(&self.id, &handle.cancel))).await;
         let process = process.map_err(|failure| (own_key(), failure))?;
         // The process may have been acquired long after the slot.
         let mut desired = self.still_desired().ok_or_else(|| (own_key(), not_begun()))?;

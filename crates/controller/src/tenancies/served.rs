@@ -35,14 +35,13 @@ pub async fn are_watched(client: &Client, are_ignored: bool) -> Result<bool, Sta
         return Ok(false);
     }
     match is_served(client).await {
-        Ok(_) => Ok(true),
+        // After a timeout it is asked again before anything is reconciled.
+        Ok(_) | Err(Unknown::Timeout) => Ok(true),
         Err(Unknown::Forbidden(source)) => Err(StartupError::TenanciesForbidden { source }),
         Err(Unknown::Failed(source)) => {
             let kind = format!("{} {}", resource().api_version, resource().kind);
             Err(StartupError::NotServed { kind, source })
         }
-        // It is asked again before anything is reconciled.
-        Err(Unknown::Timeout) => Ok(true),
     }
 }
 

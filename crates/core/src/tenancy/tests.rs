@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice::from_ref};
 
 use chandler_api::extensions::{
     AddonRelease, AddonReleaseSpec, AddonTenancySpec, ExtensionInstance, PLATFORM_INPUTS_ANNOTATION,
@@ -141,16 +141,16 @@ fn sources_are_allowed_by_every_tenancy_that_lists_some() {
     let rows: [(&[Value], Value, &[&str]); 13] = [
         (&[], repository("https://other.example"), &[]),
         (&[json!({})], repository("https://other.example"), &[]),
-        (&[charts.clone()], repository("https://charts.example/team"), &[]),
-        (&[charts.clone()], repository("https://other.example"), &[prefixes]),
-        (&[oci.clone()], repository("oci://registry.example"), &["oci://registry.example/web"]),
-        (&[oci.clone()], repository("oci://registry.example/team"), &[]),
+        (from_ref(&charts), repository("https://charts.example/team"), &[]),
+        (from_ref(&charts), repository("https://other.example"), &[prefixes]),
+        (from_ref(&oci), repository("oci://registry.example"), &["oci://registry.example/web"]),
+        (from_ref(&oci), repository("oci://registry.example/team"), &[]),
         (&[charts.clone(), oci.clone()], repository("https://charts.example/team"), &["AddonTenancy t1"]),
         (&[charts.clone(), json!({})], repository("https://charts.example/team"), &[]),
-        (&[charts.clone()], catalog("stable-1"), &[]),
-        (&[charts.clone()], catalog("edge"), &["ExtensionCatalog edge", "spec.sources.platformCatalogs"]),
-        (&[oci.clone()], folder("Platform"), &[]),
-        (&[charts.clone()], folder("Platform"), &["Source apps", "spec.sources.platformSources"]),
+        (from_ref(&charts), catalog("stable-1"), &[]),
+        (from_ref(&charts), catalog("edge"), &["ExtensionCatalog edge", "spec.sources.platformCatalogs"]),
+        (from_ref(&oci), folder("Platform"), &[]),
+        (from_ref(&charts), folder("Platform"), &["Source apps", "spec.sources.platformSources"]),
         (&[charts], folder("Namespace"), &[]),
     ];
     for (specs, source, refused) in rows {
@@ -160,7 +160,7 @@ fn sources_are_allowed_by_every_tenancy_that_lists_some() {
     offered.recorded.platform_catalog = Some("stable-1".to_owned());
     let listed = json!({"sources": {"platformCatalogs": ["stable-*"]}});
     expect(boundary(&rules(&[listed]), &offered, None), &[]);
-    expect(boundary(&rules(&[oci.clone()]), &offered, None), &[]);
+    expect(boundary(&rules(from_ref(&oci)), &offered, None), &[]);
     let neither = json!({"sources": {"platformCatalogs": ["edge"]}});
     expect(boundary(&rules(&[neither]), &offered, None), &["ExtensionCatalog stable-1", "platformCatalogs"]);
     let login = rules(&[oci]).check_source(SourceUse::Url("https://user:canary@other.example")).unwrap_err();
@@ -197,10 +197,10 @@ fn releases_are_in_allowed_namespaces() {
     let rows: [(&[Value], &str, &[&str]); 6] = [
         (&[], "kube-system", &[]),
         (&[json!({})], "kube-system", &[]),
-        (&[own.clone()], "team", &[]),
-        (&[own.clone()], "team-a", &[]),
+        (from_ref(&own), "team", &[]),
+        (from_ref(&own), "team-a", &[]),
         (
-            &[own.clone()],
+            from_ref(&own),
             "kube-system",
             &["AddonTenancy t0", "namespace kube-system", "spec.targetNamespaces"],
         ),
@@ -224,9 +224,9 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
         (&[], None, Some(&default), Some("addons/default")),
         (&[], Some("mine"), Some(&default), Some("web/mine")),
         (&[json!({})], None, Some(&default), Some("addons/default")),
-        (&[own.clone()], None, Some(&default), Some("web/deployer")),
-        (&[own.clone()], Some("deployer"), None, Some("web/deployer")),
-        (&[shared.clone()], None, None, Some("addons/deployer")),
+        (from_ref(&own), None, Some(&default), Some("web/deployer")),
+        (from_ref(&own), Some("deployer"), None, Some("web/deployer")),
+        (from_ref(&shared), None, None, Some("addons/deployer")),
         (&[shared.clone(), json!({})], None, None, Some("addons/deployer")),
         (&[own.clone(), own.clone()], None, None, Some("web/deployer")),
     ];
@@ -237,8 +237,8 @@ fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
         assert_eq!(found.as_deref(), expected, "{specs:?} {requested:?}");
     }
     let refused = ["spec.workloadServiceAccount"];
-    expect(boundary(&rules(&[own.clone()]), &desired, Some("admin")), &refused);
-    expect(boundary(&rules(&[shared.clone()]), &desired, Some("deployer")), &refused);
+    expect(boundary(&rules(from_ref(&own)), &desired, Some("admin")), &refused);
+    expect(boundary(&rules(from_ref(&shared)), &desired, Some("deployer")), &refused);
     expect(boundary(&rules(&[own, shared]), &desired, None), &["AddonTenancy t1", "is addons/deployer"]);
     let invalid = boundary(&Rules::default(), &desired, Some("kube-system:root")).unwrap_err();
     assert_eq!(invalid.category, Category::InvalidSpec);
@@ -400,7 +400,7 @@ fn syncs_write_allowed_kinds_to_their_own_namespaces() {
         (object("", "Namespace", "", "kube-system"), &["spec.namespaces.names"]),
     ];
     for (object, refused) in rows {
-        expect(rules(&[kinds.clone()]).check_synced("team", object), refused);
+        expect(rules(from_ref(&kinds)).check_synced("team", object), refused);
         expect(Rules::default().check_synced("team", object), &[]);
     }
 }

@@ -60,7 +60,7 @@ const BINDING: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRo
 const RECORD: &str = "apiVersion: v1\nkind: Secret\ntype: helm.sh/release.v1\nmetadata:\n  name: sh.helm.release.v1.other.v1\n  \
     labels: {owner: helm, name: other, version: \"1\", status: deployed}\n";
 
-/// Returns a ClusterRoleBinding that is a hook for this event.
+/// Returns a `ClusterRoleBinding` that is a hook for this event.
 fn hook(event: &str) -> String {
     BINDING.replace("EVENT", event)
 }

@@ -29,7 +29,7 @@ use super::tenants::{PLATFORM, Tenant, apply_catalog, platform_source, publish_s
 
 pub const SETTINGS: &str =
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}}\ndata: {team: none}\n";
-/// The name of a ClusterRoleBinding that makes a group administrators.
+/// The name of a `ClusterRoleBinding` that makes a group administrators.
 pub const EVIL: &str = "{{ .Release.Name }}-{{ .Release.Namespace }}-evil";
 
 pub fn binding(name: &str, annotations: &str) -> String {

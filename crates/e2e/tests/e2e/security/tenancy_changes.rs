@@ -154,6 +154,10 @@ async fn a_removal_is_possible_and_runs_hooks_as_the_account() {
     })
     .await;
     red.instances().delete("hooked", &DeleteParams::default()).await.unwrap();
+    eventually("the release object is being deleted", || async {
+        red.release_of("hooked").await?.metadata.deletion_timestamp.map(drop)
+    })
+    .await;
     annotate_instance(&red, "hooked", SUSPEND_ANNOTATION, None).await;
     red.wait_refused("hooked", "system:serviceaccount:hooked:deployer").await;
     let bindings: Api<ClusterRoleBinding> = Api::all(test.management.client.clone());
@@ -183,8 +187,8 @@ async fn packages_are_not_downloaded_from_elsewhere() {
     }
     let index = own_folder.join("index.yaml");
     let elsewhere = format!("{}/settings-1.0.0.tgz", other.url());
-    let text = std::fs::read_to_string(&index).unwrap().replace("settings-1.0.0.tgz", &elsewhere);
-    std::fs::write(&index, text).unwrap();
+    let changed = std::fs::read_to_string(&index).unwrap().replace("settings-1.0.0.tgz", &elsewhere);
+    std::fs::write(&index, changed).unwrap();
     let red = Tenant::new(&test, "red", &test.management.plane).await;
     let blue = Tenant::new(&test, "blue", &test.management.plane).await;
     let sources = json!({"sources": {"urlPrefixes": [own.url()]}});
