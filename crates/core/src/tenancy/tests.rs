@@ -151,7 +151,7 @@ fn sources_are_allowed_by_every_tenancy_that_lists_some() {
         (from_ref(&charts), catalog("edge"), &["ExtensionCatalog edge", "spec.sources.platformCatalogs"]),
         (from_ref(&oci), folder("Platform"), &[]),
         (from_ref(&charts), folder("Platform"), &["Source apps", "spec.sources.platformSources"]),
-        (&[charts], folder("Namespace"), &[]),
+        (from_ref(&charts), folder("Namespace"), &[]),
     ];
     for (specs, source, refused) in rows {
         expect(boundary(&rules(specs), &desired(&source, "web"), None), refused);
@@ -204,7 +204,7 @@ fn releases_are_in_allowed_namespaces() {
             "kube-system",
             &["AddonTenancy t0", "namespace kube-system", "spec.targetNamespaces"],
         ),
-        (&[own, json!({"targetNamespaces": []})], "team", &["AddonTenancy t1"]),
+        (&[own.clone(), json!({"targetNamespaces": []})], "team", &["AddonTenancy t1"]),
     ];
     for (specs, namespace, refused) in rows {
         let (rules, desired) = (rules(specs), desired(&source, namespace));
