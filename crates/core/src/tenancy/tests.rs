@@ -215,11 +215,12 @@ fn releases_are_in_allowed_namespaces() {
 
 #[test]
 fn the_account_is_that_of_the_tenancy_the_release_or_the_default_one() {
+    type Row<'a> = (&'a [Value], Option<&'a str>, Option<&'a DefaultAccount>, Option<&'a str>);
     let desired = desired(&json!({"repository": "https://charts.example", "chart": "web"}), "web");
     let account = |namespace: Option<&str>, name: &str| json!({"workloadServiceAccount": {"namespace": namespace, "name": name}});
     let (own, shared) = (account(None, "deployer"), account(Some("addons"), "deployer"));
     let default = DefaultAccount::parse("addons/default").unwrap();
-    let rows: [(&[Value], Option<&str>, Option<&DefaultAccount>, Option<&str>); 9] = [
+    let rows: [Row<'_>; 9] = [
         (&[], None, None, None),
         (&[], None, Some(&default), Some("addons/default")),
         (&[], Some("mine"), Some(&default), Some("web/mine")),
