@@ -1,11 +1,13 @@
-//! Starts the watch of AddonTenancies. Without their CRD there are none, which is no reason not to start.
+//! Starts the watch of AddonTenancies. Without their CRD there are none, which is no reason not to start. A manager without the
+//! permission to list them gets no answer to the question whether they are served.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     api::{DynamicObject, ListParams},
 };
+use serde_json::json;
 
 use super::{Tenancies, resource};
 use crate::{StartupError, routing::Router, tasks::Tasks};
@@ -14,6 +16,8 @@ use crate::{StartupError, routing::Router, tasks::Tasks};
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Name that no object can have.
+const NOT_LISTED: &str = "(not listed yet)";
 
 /// Why it is not known whether AddonTenancies are served.
 #[derive(Debug, thiserror::Error)]
@@ -89,24 +93,49 @@ impl Tenancies {
         Ok(())
     }
 
+    /// Watches them once they are served. From then on, and while the answer is not known, nothing is allowed until they are listed.
     async fn watch_when_served(self, client: Client, router: Router) {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
             match is_served(&client).await {
                 Ok(true) => break,
-                Ok(false) => {}
-                Err(why) => tracing::warn!(%why, "AddonTenancies cannot be listed; retrying"),
+                Ok(false) => self.replace(&[], &router),
+                Err(why) => {
+                    tracing::warn!(%why, "AddonTenancies cannot be listed; retrying");
+                    self.replace(&[not_listed()], &router);
+                }
             }
         }
         tracing::info!("the management cluster serves AddonTenancies now");
-        self.watch(client, router);
+        self.replace(&[not_listed()], &router);
+        let mut listed = self.watch(client, router.clone());
+        // A list without objects reports none.
+        if listed.is_complete().await && self.is_not_listed() {
+            self.replace(&[], &router);
+        }
     }
+
+    fn replace(&self, objects: &[Arc<DynamicObject>], router: &Router) {
+        if self.set(objects) {
+            router.on_tenancies();
+        }
+    }
+
+    fn is_not_listed(&self) -> bool {
+        self.state.lock().objects.iter().any(|object| object.name_any() == NOT_LISTED)
+    }
+}
+
+/// Returns an AddonTenancy that cannot be read, for those that are not known yet.
+fn not_listed() -> Arc<DynamicObject> {
+    let mut object = DynamicObject::new(NOT_LISTED, &resource());
+    object.data = json!({"spec": {"namespaces": null}});
+    Arc::new(object)
 }
 
 #[cfg(test)]
 mod tests {
     use kube::client::Body;
-    use serde_json::json;
 
     use super::*;
 
@@ -139,5 +168,16 @@ mod tests {
         assert!(matches!(is_served(&client(Some(403))).await, Err(Unknown::Forbidden(_))));
         assert!(matches!(is_served(&client(Some(500))).await, Err(Unknown::Failed(_))));
         assert!(matches!(is_served(&client(None)).await, Err(Unknown::Failed(_))));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_allowed_until_they_are_listed() {
+        let tenancies = Tenancies::new(client(None), None);
+        assert!(tenancies.of("team").await.is_ok());
+        tenancies.set(&[not_listed()]);
+        assert!(tenancies.is_not_listed());
+        assert!(tenancies.of("team").await.is_err());
+        tenancies.set(&[]);
+        assert!(!tenancies.is_not_listed() && tenancies.of("team").await.is_ok());
     }
 }

@@ -94,7 +94,7 @@ func (c *comparer) compareOnce(info *resource.Info) (*toolv1.ObjectComparison, e
 	case live.GetDeletionTimestamp() != nil:
 		return result(unknown, "it is being deleted"), nil
 	}
-	if owner := c.otherOwner(live); owner != "" {
+	if owner := otherOwner(live, c.release.name, c.release.namespace); owner != "" {
 		return result(unknown, "it belongs to the release "+owner), nil
 	}
 	return c.compareLive(info, recorded, live)
@@ -171,17 +171,6 @@ func isJob(object *unstructured.Unstructured) bool {
 
 func isExcluded(object *unstructured.Unstructured) bool {
 	return object.GetAnnotations()[driftAnnotation] == driftIgnore
-}
-
-// otherOwner returns the release that an object belongs to if it is another one. An object without this metadata has lost it.
-func (c *comparer) otherOwner(live *unstructured.Unstructured) string {
-	annotations := live.GetAnnotations()
-	name, hasName := annotations[releaseNameAnnotation]
-	namespace, hasNamespace := annotations[releaseNamespaceAnnotation]
-	if (!hasName || name == c.release.name) && (!hasNamespace || namespace == c.release.namespace) {
-		return ""
-	}
-	return namespace + "/" + name
 }
 
 // ignoredPointers returns the paths of the rules for an object.

@@ -88,6 +88,10 @@ func (r *Release) checkRemovedCRDs(removable, kept []string) error {
 		if err != nil {
 			return fmt.Errorf("CustomResourceDefinition %s: %w", name, err)
 		}
+		if !r.client.owns(live) {
+			// An upgrade does not delete it.
+			continue
+		}
 		if err := checkRemovable(live); err != nil {
 			return err
 		}

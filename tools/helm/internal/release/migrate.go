@@ -103,7 +103,7 @@ func baseRevision(revisions []*rspb.Release) *rspb.Release {
 	return revisions[0]
 }
 
-// findMigrations returns the objects to migrate, which must belong to the release, and changes nothing. It fails if the API
+// findMigrations returns the objects to migrate, which must not belong to another release, and changes nothing. It fails if the API
 // server cannot apply one of the objects server-side.
 func (r *Release) findMigrations(manifest string) ([]migration, error) {
 	resources, err := r.client.Client.Build(strings.NewReader(manifest), false)
@@ -116,7 +116,7 @@ func (r *Release) findMigrations(manifest string) ([]migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		if live == nil || !r.client.owns(live) || clientSideManagers(live.GetManagedFields()).Len() == 0 {
+		if live == nil || r.client.isOfOther(live) || clientSideManagers(live.GetManagedFields()).Len() == 0 {
 			continue
 		}
 		applied, found, err := dryRunApply(info)

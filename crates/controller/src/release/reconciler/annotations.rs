@@ -14,6 +14,7 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams},
     core::NamespaceResourceScope,
+    runtime::reflector::ObjectRef,
 };
 use serde_json::json;
 
@@ -37,6 +38,12 @@ where
         let inputs = self.known_inputs(desired, view);
         let inputs = inputs.as_ref().map(|inputs| &inputs.digest);
         let mut changes = changes(&*self.object, &self.placement, inputs);
+        let newest = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object));
+        let request = |release: &R| release.annotations().get(ROLLBACK_ANNOTATION).cloned();
+        if newest.is_some_and(|newest| request(&newest) != request(&self.object)) {
+            // It was requested since this reconcile began.
+            changes.remove(ROLLBACK_ANNOTATION);
+        }
         let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
         if let Some(platform) = platform.filter(|_| self.context.tenancies.restrict_releases()) {
             changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
