@@ -82,20 +82,21 @@ fn without_slashes(text: &str) -> &str {
     text.trim_start_matches(['/', '\\'])
 }
 
-/// Returns where the `@` at the end of the login is.
+/// Returns where the `@` at the end of the login is. What follows it could be taken for another login, which belongs to it then.
 fn login_end(rest: &str) -> Option<usize> {
+    let (mut end, mut from) = (None, 0);
+    while let Some(found) = first_login_end(&rest[from..]) {
+        let at = from + found;
+        end = Some(at);
+        from = rest.len() - without_slashes(&rest[at + 1..]).len();
+    }
+    end
+}
+
+fn first_login_end(rest: &str) -> Option<usize> {
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let end = match authority.rfind('@') {
-        Some(end) => end,
-        // A password with an unescaped slash: what precedes it looks like a host with a port that is no number.
-        None if has_invalid_port(authority) => rest.rfind('@')?,
-        None => return None,
-    };
-    // Without a host, what follows could be taken for another login.
-    let after = &rest[end + 1..];
-    let host = without_slashes(after);
-    let further = (host.len() < after.len()).then(|| login_end(host)).flatten();
-    Some(further.map_or(end, |further| rest.len() - host.len() + further))
+    // A password with an unescaped slash: what precedes it looks like a host with a port that is no number.
+    authority.rfind('@').or_else(|| rest.rfind('@').filter(|_| has_invalid_port(authority)))
 }
 
 fn has_invalid_port(authority: &str) -> bool {
@@ -154,6 +155,7 @@ mod tests {
             ("cannot get https:///u:canary@a.example", "cannot get https:///a.example"),
             ("(http://u:canary@a) and (http://u:canary@b)", "(http://a) and (http://b)"),
             ("é://canary@a", "é://a"),
+            ("https://@:canary/canary@a", "https://a"),
             ("https://a.example/b@c, mail@example.org", "https://a.example/b@c, mail@example.org"),
             ("write it as ssh://git@git.example/a", "write it as ssh://git@git.example/a"),
         ];

@@ -108,7 +108,7 @@ fn a_tool_without_helm_keeps_the_contract() {
         let reason = match case.topic() {
             "helm" => "the tool does not declare the capability helm-records",
             "templates" | "builds" => "no template service is given",
-            "ownership" => "the tool does not declare the capability",
+            "boundary" | "ownership" => "the tool does not declare the capability",
             "rollback" => "the tool does not declare the capability rollback",
             "bundles" => "the tool does not declare the format manifests/v1",
             "drift" => "the tool does not declare the capability compare",
