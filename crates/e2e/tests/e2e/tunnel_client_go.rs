@@ -143,8 +143,16 @@ async fn start_kubelet(plane: &Plane, home: &Path, server: u16) -> (Child, u16) 
         "apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "ClusterPortForward", "metadata": {"name": "echo"},
         "spec": {"forwards": [{"target": {"port": server, "address": "127.0.0.1"}}]},
     });
+    // It does not start without a stage. This one is of no Pod.
+    let stage = json!({
+        "apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": "none"},
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "selector": {"matchLabels": {"no-such": "label"}}, "next": {},
+        },
+    });
     let (configuration, port) = (home.join("kubelet.yaml"), free_port().unwrap());
-    std::fs::write(&configuration, forward.to_string()).unwrap();
+    std::fs::write(&configuration, format!("{forward}\n---\n{stage}\n")).unwrap();
     let kubelet = Child::spawn(&Spec {
         name: "kubelet".to_owned(),
         program: testing::assets().await.unwrap().path(Binary::Kwok).to_owned(),
