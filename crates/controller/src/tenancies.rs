@@ -191,6 +191,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::sources::testing::offline;
 
     fn tenancy(name: &str, spec: &Value) -> Arc<DynamicObject> {
         let mut object = DynamicObject::new(name, &resource());
@@ -198,17 +199,9 @@ mod tests {
         Arc::new(object)
     }
 
-    /// A client whose requests fail.
-    fn unreachable_client() -> Client {
-        let refuse = |_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("unavailable"))
-        };
-        Client::new(tower::service_fn(refuse), "default")
-    }
-
     #[tokio::test]
     async fn what_is_not_known_is_no_refusal() {
-        let tenancies = Tenancies::new(unreachable_client(), None);
+        let tenancies = Tenancies::new(offline(), None);
         let release: chandler_api::extensions::AddonRelease = serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "team"},
             "spec": {
@@ -240,7 +233,7 @@ mod tests {
 
     #[tokio::test]
     async fn namespaces_are_read_only_if_a_tenancy_selects_them_by_label() {
-        let tenancies = Tenancies::new(unreachable_client(), None);
+        let tenancies = Tenancies::new(offline(), None);
         assert!(tenancies.of("team").await.unwrap().allow_everything());
         tenancies.set(&[tenancy("a", &json!({"namespaces": {"names": ["team"]}}))]);
         assert!(!tenancies.of("team").await.unwrap().allow_everything());
@@ -256,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_other_specs_are_a_change() {
-        let tenancies = Tenancies::new(unreachable_client(), None);
+        let tenancies = Tenancies::new(offline(), None);
         let changes = tenancies.changes.subscribe();
         let named = |name: &str| json!({"namespaces": {"names": [name]}});
         let (a, b) = (tenancy("a", &named("red")), tenancy("b", &named("blue")));

@@ -145,27 +145,25 @@ func (s *Session) Namespaced(gvk schema.GroupVersionKind) (namespaced, known boo
 
 // refreshOnMiss fetches the APIs again if a kind is missing, at most once per operation. It reports whether it did.
 func (s *Session) refreshOnMiss() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refreshed {
-		return false
-	}
-	s.refreshed = true
-	return s.Refresh() == nil
+	refreshed, err := s.refreshOnce()
+	return refreshed && err == nil
 }
 
 // RefreshMissing fetches the APIs again because a kind is missing, at most once per operation.
 func (s *Session) RefreshMissing() error {
+	_, err := s.refreshOnce()
+	return err
+}
+
+// refreshOnce fetches the APIs again unless the operation has done so. It reports whether it tried.
+func (s *Session) refreshOnce() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refreshed {
-		return nil
-	}
-	if err := s.Refresh(); err != nil {
-		return err
+		return false, nil
 	}
 	s.refreshed = true
-	return nil
+	return true, s.Refresh()
 }
 
 // NamespaceCached reports whether the last operation in the namespace succeeded, so that the namespace needs no check.
