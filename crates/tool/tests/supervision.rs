@@ -48,16 +48,16 @@ fn config_of_grown() -> SupervisorConfig {
     SupervisorConfig { soft_memory_limit: 1 << 20, check_interval: Duration::from_secs(1), ..config() }
 }
 
-/// Returns the replacement of a process that has grown.
-async fn replaced(supervisor: &Supervisor, grown: &ProcessGuard) -> u32 {
+/// Returns the replacement of a process that has grown or ended.
+async fn replaced(supervisor: &Supervisor, old: &ProcessGuard) -> u32 {
     for _ in 0..100 {
         let replacement = pid(supervisor).await;
-        if replacement != grown.pid() {
+        if replacement != old.pid() {
             return replacement;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("process {} is not replaced", grown.pid());
+    panic!("process {} is not replaced", old.pid());
 }
 
 /// Reads a release on a cluster at an address without a server, so that the category tells whether a request was sent.
@@ -270,9 +270,10 @@ async fn only_the_call_that_runs_alone_is_blamed_for_the_end_of_a_process() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     send(guard.pid(), Signal::KILL);
     assert_eq!(call.await.unwrap().category, Category::ToolUnavailable, "another call was running");
-    drop(guard);
 
-    let pid = pid(&supervisor).await;
+    // The call can end before the supervisor has noticed the end of the process.
+    let pid = replaced(&supervisor, &guard).await;
+    drop(guard);
     send(pid, Signal::STOP);
     let call = tokio::spawn(async move { tool.canonical_digest("a: 1").await.unwrap_err() });
     tokio::time::sleep(Duration::from_millis(300)).await;
