@@ -179,6 +179,12 @@ impl Tenancies {
         let boundary = rules.boundary(desired, release_use, self.default_account.as_deref());
         boundary.map_err(Refusal::NotAllowed)
     }
+
+    /// Returns whether a release that is applied with `boundary` is exempt: see [`Rules::exempts`].
+    pub async fn exempt(&self, desired: &Desired, boundary: &Boundary) -> Result<bool, Failure> {
+        let rules = self.of(&desired.cluster.namespace).await?;
+        Ok(rules.exempts(desired, boundary, self.default_account.as_deref()))
+    }
 }
 
 /// Returns the API resource of AddonTenancies.

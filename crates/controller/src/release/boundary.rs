@@ -35,16 +35,15 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Ok(boundary)
     }
 
-    /// Returns whether a release is exempt from rules, or from an account, as an Extension of the platform. What others may have
-    /// written must not become part of it.
+    /// Returns whether what a release object specifies is exempt, as an Extension of the platform, from rules or from an account that
+    /// an earlier revision of the release has.
     pub async fn is_exempted(&self, desired: &Desired) -> Result<bool, Failure> {
         if desired.recorded.platform_extension.is_none() {
             return Ok(false);
         }
-        // A rollback is never exempt.
-        match self.tenancies.boundary(desired, ReleaseUse::Rollback).await {
-            Ok(boundary) => Ok(boundary != Boundary::default()),
-            Err(Refusal::NotAllowed(_)) => Ok(true),
+        match self.tenancies.boundary(desired, ReleaseUse::Desired).await {
+            Ok(boundary) => self.tenancies.exempt(desired, &boundary).await,
+            Err(Refusal::NotAllowed(_)) => Ok(false),
             Err(Refusal::Unknown(failure)) => Err(failure),
         }
     }

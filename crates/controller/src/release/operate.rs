@@ -322,8 +322,13 @@ impl<R: ReleaseKind> Work<R> {
             max.as_secs(),
             requested.as_secs()
         );
+        self.warn("TimeoutReduced", &note);
+    }
+
+    /// Publishes an Event of the release object about how the operation runs.
+    fn warn(&self, reason: &str, note: &str) {
         if let Some(object) = self.context.releases.by_reference(&self.object) {
-            self.context.events.warning(&*object, "TimeoutReduced", &note);
+            self.context.events.warning(&*object, reason, note);
         }
     }
 
@@ -365,7 +370,7 @@ impl<R: ReleaseKind> Work<R> {
             (key, failure)
         };
         let boundary = self.boundary(&desired).await.map_err(refused)?;
-        self.limit_atomic(&mut desired).await.map_err(refused)?;
+        self.limit_atomic(&mut desired, &boundary).await.map_err(refused)?;
         let operation_id = format!("{}-{}", self.id, Timestamp::now().as_nanosecond());
         Ok((desired, Run { operation_id, process, handle, boundary }))
     }
@@ -424,11 +429,16 @@ impl<R: ReleaseKind> Work<R> {
 
     /// Disables a rollback by the tool, which restores an earlier revision with the boundary of the new one. What the release of an
     /// Extension of the platform was before may have come from elsewhere.
-    async fn limit_atomic(&self, desired: &mut Desired) -> Result<(), Failure> {
+    async fn limit_atomic(&self, desired: &mut Desired, boundary: &Boundary) -> Result<(), Failure> {
         let kind = self.start.operation.kind();
         let is_update = matches!(kind, OperationKind::Apply(ApplyKind::Upgrade | ApplyKind::Recover));
-        if is_update && desired.execution.atomic && self.context.is_exempted(desired).await? {
+        if is_update && desired.execution.atomic && self.context.tenancies.exempt(desired, boundary).await? {
             desired.execution.atomic = false;
+            self.warn(
+                "AtomicIgnored",
+                "the upgrade is not rolled back if it fails, although spec.options.atomic is set: the Extension of the platform is \
+                 exempt from AddonTenancies and accounts, and the revision before it may not be",
+            );
         }
         Ok(())
     }

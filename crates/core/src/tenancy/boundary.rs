@@ -90,6 +90,17 @@ impl Rules {
         Ok(Boundary { account, rules: self.object_rules() })
     }
 
+    /// Returns whether a release that is applied with `boundary` is exempt, as an Extension of the platform, from rules or from an
+    /// account that an earlier revision of it has: what others may have written must not become part of it.
+    pub fn exempts(&self, desired: &Desired, boundary: &Boundary, default: Option<&DefaultAccount>) -> bool {
+        let is_free = |boundary: &Boundary| *boundary == Boundary::default();
+        // A rollback is never exempt.
+        let rollback = || self.boundary(desired, ReleaseUse::Rollback, default);
+        desired.recorded.platform_extension.is_some()
+            && is_free(boundary)
+            && !rollback().is_ok_and(|boundary| is_free(&boundary))
+    }
+
     /// Checks the address that a package is downloaded from, which the index of its repository names.
     pub fn check_archive(&self, desired: &Desired, url: &str) -> Result<(), Failure> {
         let catalog = desired.access.catalog.as_ref();

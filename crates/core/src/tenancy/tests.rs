@@ -297,6 +297,36 @@ fn only_what_the_platform_has_published_is_exempt() {
     assert!(!is_exempt(&removed, ReleaseUse::Desired));
 }
 
+/// An exempt release is neither adopted nor upgraded with `atomic`. One that has rules itself is.
+#[test]
+fn a_release_is_exempted_only_from_what_it_would_have_otherwise() {
+    let default = DefaultAccount::parse("addons/default").unwrap();
+    let listed = |name: &str| json!({"platformExtensions": [name]});
+    let rows: [(&[Value], Option<&str>, Option<&DefaultAccount>, bool); 10] = [
+        (&[], Some("cni"), None, false),
+        (&[], Some("cni"), Some(&default), true),
+        (&[], None, Some(&default), false),
+        (&[json!({})], Some("cni"), None, true),
+        (&[json!({})], None, None, false),
+        (&[json!({"sources": {}})], Some("cni"), None, true),
+        (&[listed("cni")], Some("cni"), None, true),
+        (&[listed("csi")], Some("cni"), None, false),
+        (&[listed("csi")], Some("cni"), Some(&default), false),
+        (&[listed("cni"), listed("csi")], Some("cni"), None, false),
+    ];
+    let mut desired =
+        desired(&json!({"repository": "https://platform.example", "chart": "cni"}), "kube-system");
+    for (specs, extension, default, expected) in rows {
+        let rules = rules(specs);
+        desired.recorded.platform_extension = extension.map(str::to_owned);
+        let boundary = rules.boundary(&desired, ReleaseUse::Desired, default);
+        let found = boundary.is_ok_and(|boundary| rules.exempts(&desired, &boundary, default));
+        assert_eq!(found, expected, "{specs:?} {extension:?} {default:?}");
+    }
+    let is_exempt = rules(&[listed("csi")]).exempts(&desired, &Boundary::default(), None);
+    assert!(is_exempt, "it has no rules in a running operation, whatever an AddonTenancy lists since");
+}
+
 /// Hooks of what was installed before run then, whatever the spec says since.
 #[test]
 fn an_interrupted_uninstall_is_finished_with_the_rules_of_what_is_installed() {
