@@ -200,7 +200,7 @@ func (c *client) Update(original, target kube.ResourceList, options ...kube.Clie
 	if c.isRollback() {
 		return c.updateForRollback(original, target, options)
 	}
-	return c.update(c.withoutForeign(original, target), target, options)
+	return c.updateForUpgrade(original, target, options)
 }
 
 func (c *client) update(original, target kube.ResourceList, options []kube.ClientUpdateOption) (*kube.Result, error) {
@@ -215,17 +215,22 @@ func (c *client) update(original, target kube.ResourceList, options []kube.Clien
 
 func (c *client) Delete(resources kube.ResourceList, policy metav1.DeletionPropagation) (*kube.Result, []error) {
 	if err := c.checkDeleted(resources); err != nil {
-		return nil, []error{err}
+		return nil, c.failedDeletions(err)
 	}
 	if c.hookName(resources) == "" {
 		c.step(toolv1.StepKind_STEP_KIND_REMOVING, "deleting", resources)
 		c.setApplied()
 	}
 	result, failures := c.Client.Delete(resources, policy)
+	return result, c.failedDeletions(failures...)
+}
+
+// failedDeletions records errors of deletions, and returns them.
+func (c *client) failedDeletions(failures ...error) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.deleteErrors = append(c.deleteErrors, failures...)
-	return result, failures
+	return failures
 }
 
 // GetPodList returns no Pods, so that Helm does not read the logs of hooks for the hook-output-log-policy annotation.

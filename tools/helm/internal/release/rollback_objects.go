@@ -105,8 +105,7 @@ func (c *client) mayDelete(info *resource.Info) (bool, error) {
 		return false, nil
 	}
 	if !c.owns(live) {
-		c.operation.Log.Info("the rollback keeps an object that does not belong to the release",
-			"kind", kind.Kind, "object", info.Namespace+"/"+info.Name)
+		c.reportKept(info, "which does not belong to the release")
 		return false, nil
 	}
 	return true, nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/rest/fake"
 
+	toolv1 "chandler.dev/tools/helm/gen/chandler/tool/v1"
 	"chandler.dev/tools/helm/internal/failure"
 	"chandler.dev/tools/helm/internal/operation"
 )
@@ -90,24 +91,30 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
 // Helm leaves an object behind that it cannot read, and reports success.
-func TestRollbackFailsIfAnObjectCannotBeRead(t *testing.T) {
+func TestUpdatesFailIfAnObjectCannotBeRead(t *testing.T) {
 	const owned = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"app.kubernetes.io/managed-by":"Helm"},` +
 		`"annotations":{"meta.helm.sh/release-name":"web","meta.helm.sh/release-namespace":"apps"}}}`
 	for name, c := range map[string]struct {
-		// second is the status of the second read, which is Helm's.
-		second int
-		want   string
+		update func(*client, kube.ResourceList, kube.ResourceList, []kube.ClientUpdateOption) (*kube.Result, error)
+		// reads are the statuses of the reads. The second one is Helm's.
+		reads []int
+		want  string
+		fails toolv1.FailureCategory
 	}{
-		"readable":   {200, "GET GET DELETE"},
-		"unreadable": {403, "GET GET"},
+		"rollback":               {(*client).updateForRollback, []int{200, 200}, "GET GET DELETE", 0},
+		"rollback, forbidden":    {(*client).updateForRollback, []int{200, 403}, "GET GET", failure.Forbidden},
+		"upgrade":                {(*client).updateForUpgrade, []int{200, 200}, "GET GET DELETE", 0},
+		"upgrade, forbidden":     {(*client).updateForUpgrade, []int{403}, "GET", 0},
+		"upgrade, not available": {(*client).updateForUpgrade, []int{503}, "GET", failure.Unreachable},
+		"upgrade, missing":       {(*client).updateForUpgrade, []int{404}, "GET", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var requests []string
 			transport := operation.NewTransport(roundTripper(func(request *http.Request) (*http.Response, error) {
 				requests = append(requests, request.Method)
 				status := 200
-				if len(requests) == 2 {
-					status = c.second
+				if len(requests) <= len(c.reads) {
+					status = c.reads[len(requests)-1]
 				}
 				return &http.Response{
 					StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
@@ -121,8 +128,8 @@ func TestRollbackFailsIfAnObjectCannotBeRead(t *testing.T) {
 				operation: &operation.Operation{Log: slog.New(slog.DiscardHandler), Transport: transport},
 			}
 			options := []kube.ClientUpdateOption{kube.ClientUpdateOptionServerSideApply(true, false)}
-			_, err := client.updateForRollback(kube.ResourceList{info}, nil, options)
-			if fails := c.second != 200; (err != nil) != fails || fails && failure.Classify(err).Category != failure.Forbidden {
+			_, err := c.update(client, kube.ResourceList{info}, nil, options)
+			if (err != nil) != (c.fails != 0) || err != nil && failure.Classify(err).Category != c.fails {
 				t.Errorf("got %v", err)
 			}
 			if got := strings.Join(requests, " "); got != c.want {

@@ -167,23 +167,27 @@ func (r *Release) setRemoved(revision *rspb.Release) {
 	if len(r.client.rules) == 0 {
 		return
 	}
-	resources, err := r.client.Client.Build(strings.NewReader(revision.Manifest), false)
-	if withoutNoMatch(err) != nil {
-		// Helm fails for the same reason.
-		return
-	}
+	// Helm fails for the same reason, unless it keeps the object that cannot be built. The others may be deleted.
+	resources, _ := r.client.Client.Build(strings.NewReader(revision.Manifest), false)
 	r.client.removed = resources
 }
 
 // checkDeleted checks objects that Helm is about to delete. Before it creates a hook, it deletes what has the name of the hook. A
-// hook can be a list, whose items do not have the annotation of hooks.
+// hook can be a list, whose items do not have the annotation of hooks. Helm does not delete the namespace of the release.
 func (c *client) checkDeleted(resources kube.ResourceList) error {
-	return c.checkResources(resources.Difference(c.removed))
+	return c.checkEach(resources.Difference(c.removed))
 }
 
 // checkResources checks objects that Helm is about to write.
 func (c *client) checkResources(resources kube.ResourceList) error {
-	if len(c.rules) == 0 || c.isOwnNamespace(resources) {
+	if c.isOwnNamespace(resources) {
+		return nil
+	}
+	return c.checkEach(resources)
+}
+
+func (c *client) checkEach(resources kube.ResourceList) error {
+	if len(c.rules) == 0 {
 		return nil
 	}
 	for _, info := range resources {

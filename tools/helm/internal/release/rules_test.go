@@ -2,6 +2,7 @@ package release
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -189,13 +190,17 @@ func TestEveryWriteIsChecked(t *testing.T) {
 			t.Errorf("an object with the name of a hook is deleted: %v", failures)
 		}
 	}
+	checked.rendered = true
+	expectNotAllowed(t, checked.wrapError(errors.New("failed to delete release: web")), "Node a")
 	checked.removed = kube.ResourceList{info("Node", "a", "", meta.RESTScopeRoot, map[string]any{})}
 	expectNotAllowed(t, checked.checkDeleted(item), "")
 	expectNotAllowed(t, checked.checkDeleted(kube.ResourceList{info("Node", "b", "", meta.RESTScopeRoot, map[string]any{})}), "Node b")
 	checked.startAction(verbInstall)
 	expectNotAllowed(t, checked.checkDeleted(item), "Node a")
 	own := map[string]any{"labels": map[string]any{"name": "team"}}
-	expectNotAllowed(t, checked.checkResources(kube.ResourceList{info("Namespace", "team", "", meta.RESTScopeRoot, own)}), "")
+	ownNamespace := kube.ResourceList{info("Namespace", "team", "", meta.RESTScopeRoot, own)}
+	expectNotAllowed(t, checked.checkResources(ownNamespace), "")
+	expectNotAllowed(t, checked.checkDeleted(ownNamespace), "Namespace team")
 	privileged := map[string]any{"labels": map[string]any{"name": "team", "pod-security.kubernetes.io/enforce": "privileged"}}
 	expectNotAllowed(t, checked.checkResources(kube.ResourceList{info("Namespace", "team", "", meta.RESTScopeRoot, privileged)}), "Namespace team")
 	expectNotAllowed(t, checked.checkResources(kube.ResourceList{info("Pod", "a", "default", meta.RESTScopeNamespace, map[string]any{})}), "default")
