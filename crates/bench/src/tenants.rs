@@ -5,6 +5,7 @@
 
 mod addons;
 mod attack;
+mod attack_runtime;
 mod attacks;
 mod figures;
 mod metrics;

@@ -40,6 +40,8 @@ pub struct ReleaseObject {
     pub management: ManagementCluster,
     /// The status of the condition `Ready`.
     pub ready: String,
+    /// The status of the condition `Healthy`.
+    pub healthy: String,
     /// Whether the status describes the current generation.
     pub is_current: bool,
     pub revision: Option<u32>,

@@ -87,6 +87,10 @@ fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
     if object.ready != "True" || !object.is_current {
         problems.push(format!("Ready is {:?}, current: {}", object.ready, object.is_current));
     }
+    // It is written as soon as the objects have been observed, which may be after the release has become Ready.
+    if object.healthy != "True" {
+        problems.push(format!("Healthy is {:?}", object.healthy));
+    }
     let newest = found.newest.as_ref().map(|record| record.revision);
     if object.revision != newest {
         problems.push(format!("the status says revision {:?}, the newest is {newest:?}", object.revision));
@@ -295,6 +299,7 @@ mod tests {
             release_objects: vec![ReleaseObject {
                 management: ManagementCluster::A,
                 ready: "True".to_owned(),
+                healthy: "True".to_owned(),
                 is_current: true,
                 revision: Some(1),
             }],
@@ -311,7 +316,7 @@ mod tests {
     fn the_end_state_must_equal_the_model() {
         let created = model(&[UserAction::CreatePlacement(P)]);
         assert_eq!(check_end_state(&created, &observed(|_| ())), [""; 0]);
-        let rows: [(Change, &str); 8] = [
+        let rows: [(Change, &str); 9] = [
             (|release| release.newest = None, "there is no release record"),
             (|release| release.newest.as_mut().unwrap().status = "failed".to_owned(), "is failed"),
             (|release| release.objects[0] = None, "an object has None"),
@@ -322,6 +327,7 @@ mod tests {
                 "on management cluster B, not A",
             ),
             (|release| release.release_objects[0].is_current = false, "current: false"),
+            (|release| release.release_objects[0].healthy = "Unknown".to_owned(), "Healthy is"),
             (|release| release.release_objects[0].revision = Some(7), "says revision Some(7)"),
         ];
         for (change, text) in rows {

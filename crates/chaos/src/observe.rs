@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use chandler_api::{
     addons::{CHART_PROXY_NAME_LABEL, HelmReleaseProxy},
     extensions::{AddonRelease, INSTANCE_LABEL},
-    status::ReleaseStatus,
+    status::{HEALTHY, ReleaseStatus},
 };
 use chandler_sandbox::requests::{AuditEntry, AuditLog};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -81,11 +81,15 @@ fn release_object(
     generation: Option<i64>,
     status: Option<&ReleaseStatus>,
 ) -> ReleaseObject {
-    let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-    let ready = conditions.find(|condition| condition.type_ == "Ready");
+    let condition = |type_: &str| {
+        let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
+        let found = conditions.find(|condition| condition.type_ == type_);
+        found.map_or_else(|| "missing".to_owned(), |found| found.status.clone())
+    };
     ReleaseObject {
         management,
-        ready: ready.map_or_else(|| "missing".to_owned(), |ready| ready.status.clone()),
+        ready: condition("Ready"),
+        healthy: condition(HEALTHY),
         is_current: status.is_some_and(|status| status.observed_generation == generation),
         revision: status.and_then(|status| status.revision),
     }

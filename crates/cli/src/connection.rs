@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
-use chandler_controller::Connect;
+use chandler_controller::{Connect, FairWrites};
 use chandler_source::ProxyMatcher;
 use chandler_telemetry::RequestCounter;
 use chandler_workload::{ResponseDeadlines, WATCH_SILENCE};
@@ -35,14 +35,15 @@ impl Connection {
         Ok(ClientBuilder::try_from(self.config().await?)?.with_layer(&DEADLINES).build())
     }
 
-    /// Returns a factory of clients whose requests are counted in `requests`, and whose watches are opened again when they
-    /// have sent nothing for `watch_silence`.
+    /// Returns a factory of clients whose requests are counted in `requests`, whose writes take turns by namespace, and whose watches
+    /// are opened again when they have sent nothing for `watch_silence`.
     pub async fn for_manager(self, requests: &RequestCounter, watch_silence: Duration) -> Result<Connect> {
         let (config, requests) = (self.config().await?, requests.clone());
         let deadlines = ResponseDeadlines { watch_silence, ..DEADLINES };
+        let fair_writes = FairWrites::default();
         Ok(Connect::new(move || {
             let builder = ClientBuilder::try_from(config.clone())?;
-            Ok(builder.with_layer(&deadlines).with_layer(&requests).build())
+            Ok(builder.with_layer(&fair_writes).with_layer(&deadlines).with_layer(&requests).build())
         }))
     }
 

@@ -9,6 +9,7 @@ mod controllers;
 mod error;
 mod events;
 mod extension;
+mod fair_writes;
 #[cfg(test)]
 mod fake_api_server;
 mod fleet;
@@ -50,6 +51,7 @@ pub use catalog::{Catalogs, catalog_access, read_folder};
 pub use clusters::resource as cluster_resource;
 pub use error::{ManagementError, ReconcileError, StartupError};
 pub use extension::{BadConfigMapKey, ConfigMapError, ConfigMapKey, Listed, OneShotResolver, Platform};
+pub use fair_writes::FairWrites;
 pub use hooks::HookOptions;
 pub use leader::{Connect, Election};
 pub use parameters::{Found, ParameterSources};

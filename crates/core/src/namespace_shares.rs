@@ -2,37 +2,74 @@
 
 use std::collections::BTreeMap;
 
+/// After so many slots were given, what namespaces have used counts half.
+const HALVED_AFTER: u32 = 256;
+
+/// Which namespace goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that occupies the fewest slots, for work of different lengths.
+    FewestRunning,
+    /// The one that has got the fewest slots recently, for short work of similar length: what one namespace does all the time does
+    /// not delay what another one does now and then.
+    LeastUsed,
+}
+
 /// Slots for concurrent work, such as fetches, that namespaces share. A namespace cannot occupy all of them, so that the others
 /// go on while its repositories hang.
 #[derive(Clone, Debug)]
 pub struct NamespaceShares {
     slots: usize,
     per_namespace: usize,
+    order: Order,
     /// Occupied slots by namespace.
     running: BTreeMap<String, usize>,
+    /// How many slots namespaces have got recently, if the order depends on it.
+    used: BTreeMap<String, u32>,
+    /// How many slots were given since that was halved.
+    given: u32,
 }
 
 impl NamespaceShares {
     /// Creates slots, of which a namespace gets at most three quarters, rounded up. It can get all of fewer than four.
-    pub fn new(slots: usize) -> Self {
-        Self { slots, per_namespace: slots - slots / 4, running: BTreeMap::new() }
+    pub fn new(slots: usize, order: Order) -> Self {
+        let (running, used) = (BTreeMap::new(), BTreeMap::new());
+        Self { slots, per_namespace: slots - slots / 4, order, running, used, given: 0 }
     }
 
-    /// Returns which of the waiting namespaces, in the order of their arrival, gets the next slot: the one that occupies the
-    /// fewest, and of several the one that came first. `None` means that none can start.
+    /// Returns which of the waiting namespaces, in the order of their arrival, gets the next slot: the one that goes first by the
+    /// order, and of several the one that came first. `None` means that none can start.
     pub fn next<'a>(&self, waiting: impl IntoIterator<Item = &'a str>) -> Option<usize> {
         if self.running.values().sum::<usize>() >= self.slots {
             return None;
         }
-        let running = |namespace: &str| self.running.get(namespace).copied().unwrap_or_default();
-        let waiting = waiting.into_iter().enumerate().map(|(at, namespace)| (running(namespace), at));
-        let next = waiting.filter(|(running, _)| *running < self.per_namespace).min();
-        next.map(|(_, at)| at)
+        let may_start = |namespace: &str| self.running_of(namespace) < self.per_namespace;
+        let waiting = waiting.into_iter().enumerate().filter(|(_, namespace)| may_start(namespace));
+        let next = match self.order {
+            Order::FewestRunning => waiting.min_by_key(|(_, namespace)| self.running_of(namespace)),
+            Order::LeastUsed => waiting.min_by_key(|(_, namespace)| self.used.get(*namespace)),
+        };
+        next.map(|(at, _)| at)
+    }
+
+    fn running_of(&self, namespace: &str) -> usize {
+        self.running.get(namespace).copied().unwrap_or_default()
     }
 
     /// Records that a namespace occupies one slot more.
     pub fn start(&mut self, namespace: &str) {
         *self.running.entry(namespace.to_owned()).or_default() += 1;
+        if self.order == Order::LeastUsed {
+            *self.used.entry(namespace.to_owned()).or_default() += 1;
+            self.given += 1;
+            if self.given == HALVED_AFTER {
+                self.given = 0;
+                self.used.retain(|_, used| {
+                    *used /= 2;
+                    *used > 0
+                });
+            }
+        }
     }
 
     /// Records that a namespace has released a slot.
@@ -52,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_namespace_cannot_occupy_all_slots_and_those_with_few_go_first() {
-        let mut share = NamespaceShares::new(4);
+        let mut share = NamespaceShares::new(4, Order::FewestRunning);
         assert_eq!(share.next([]), None);
         for _ in 0..3 {
             assert_eq!(share.next(["a", "a"]), Some(0));
@@ -72,11 +109,41 @@ mod tests {
 
     #[test]
     fn a_single_slot_is_for_all() {
-        let mut share = NamespaceShares::new(1);
+        let mut share = NamespaceShares::new(1, Order::FewestRunning);
         assert_eq!(share.next(["a"]), Some(0));
         share.start("a");
         assert_eq!(share.next(["a", "b"]), None);
         share.end("a");
         assert_eq!(share.next(["a"]), Some(0));
+    }
+
+    #[test]
+    fn a_namespace_that_has_used_little_goes_first() {
+        let mut share = NamespaceShares::new(4, Order::LeastUsed);
+        for _ in 0..100 {
+            share.start("busy");
+            share.end("busy");
+        }
+        for _ in 0..3 {
+            assert_eq!(share.next(["busy", "busy", "other"]), Some(2), "although it occupies more");
+            share.start("other");
+        }
+        assert_eq!(share.next(["busy", "other"]), Some(0), "one slot is for others");
+    }
+
+    #[test]
+    fn what_was_used_long_ago_does_not_count() {
+        let mut share = NamespaceShares::new(4, Order::LeastUsed);
+        let mut run = |namespace: &str, times: u32| {
+            for _ in 0..times {
+                share.start(namespace);
+                share.end(namespace);
+            }
+            share.used.get(namespace).copied()
+        };
+        assert_eq!(run("old", HALVED_AFTER - 1), Some(HALVED_AFTER - 1));
+        let most = run("new", 20 * HALVED_AFTER);
+        assert!(most.is_some_and(|used| used <= 2 * HALVED_AFTER), "{most:?}");
+        assert_eq!(share.used.keys().collect::<Vec<_>>(), ["new"]);
     }
 }

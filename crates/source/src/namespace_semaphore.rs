@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use chandler_core::namespace_shares::NamespaceShares;
+use chandler_core::namespace_shares::{NamespaceShares, Order};
 use tokio::sync::oneshot;
 
 use crate::SourceError;
@@ -43,7 +43,12 @@ pub struct NamespacePermit {
 
 impl NamespaceSemaphore {
     pub fn new(slots: usize) -> Self {
-        let state = State { share: NamespaceShares::new(slots), waiting: VecDeque::new() };
+        Self::ordered(slots, Order::FewestRunning)
+    }
+
+    /// Creates slots that are given in this order.
+    pub fn ordered(slots: usize, order: Order) -> Self {
+        let state = State { share: NamespaceShares::new(slots, order), waiting: VecDeque::new() };
         Self(Arc::new(Shared(Mutex::new(state))))
     }
 

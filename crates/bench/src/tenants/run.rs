@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{
     TenantsSize,
     attack::{RunningAttacks, Site},
+    attack_runtime::AttackRuntime,
     attacks,
     figures::{AttackFigures, Figures, Series},
     metrics,
@@ -113,7 +114,8 @@ impl<'a> Run<'a> {
         let deaths = metrics::deaths(&self.manager).await?;
         let dir = self.environment.dir().join(format!("attacks-{attacking}"));
         let site = Site { tenant: attacker, dir, hooks: self.hooks };
-        let running = RunningAttacks::start(&site, attacks::all(&site).await?).await?;
+        let runtime = AttackRuntime::start()?;
+        let running = RunningAttacks::start(&site, runtime.wait_for(attacks::all(&site))?).await?;
         tokio::time::sleep(RAMP).await;
         self.progress.finish(&step);
 
