@@ -71,7 +71,8 @@ fn check_no_release_object(found: &ObservedRelease) -> Vec<String> {
         .collect()
 }
 
-/// Checks that there is one release object, on the right management cluster, and that it is Ready with the newest revision.
+/// Checks that there is one release object, on the right management cluster, that it has the newest revision, and that it is Ready
+/// unless an object is missing.
 fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
     let [object] = found.release_objects.as_slice() else {
         return vec![format!("there are {} release objects, not 1", found.release_objects.len())];
@@ -84,12 +85,15 @@ fn check_status(model: &Model, found: &ObservedRelease) -> Vec<String> {
             model.management()
         ));
     }
-    if object.ready != "True" || !object.is_current {
-        problems.push(format!("Ready is {:?}, current: {}", object.ready, object.is_current));
+    // An object that a user has deleted is not created again, but the status says that it is missing.
+    let expected = if found.objects.len() == OBJECTS { "True" } else { "False" };
+    if object.ready != expected || !object.is_current {
+        problems
+            .push(format!("Ready is {:?}, not {expected:?}, current: {}", object.ready, object.is_current));
     }
     // It is written as soon as the objects have been observed, which may be after the release has become Ready.
-    if object.healthy != "True" {
-        problems.push(format!("Healthy is {:?}", object.healthy));
+    if object.healthy != expected {
+        problems.push(format!("Healthy is {:?}, not {expected:?}", object.healthy));
     }
     let newest = found.newest.as_ref().map(|record| record.revision);
     if object.revision != newest {
@@ -353,8 +357,17 @@ mod tests {
     #[test]
     fn an_object_that_a_user_deleted_may_be_missing() {
         let deleted = model(&[UserAction::CreatePlacement(P), UserAction::DeleteObject(ON_ALPHA)]);
-        assert_eq!(check_end_state(&deleted, &observed(|release| release.objects.truncate(2))), [""; 0]);
-        assert_eq!(check_end_state(&deleted, &observed(|release| release.objects.truncate(1))).len(), 1);
+        let missing = |left: usize, status: &'static str| {
+            observed(move |release| {
+                release.objects.truncate(left);
+                release.release_objects[0].ready = status.to_owned();
+                release.release_objects[0].healthy = status.to_owned();
+            })
+        };
+        assert_eq!(check_end_state(&deleted, &missing(2, "False")), [""; 0]);
+        assert_eq!(check_end_state(&deleted, &missing(1, "False")).len(), 1);
+        assert_eq!(check_end_state(&deleted, &missing(2, "True")).len(), 2, "the status is not true");
+        assert_eq!(check_end_state(&deleted, &missing(3, "True")), [""; 0]);
     }
 
     #[test]
