@@ -39,13 +39,6 @@ pub async fn wait_ended(manager: &Manager) {
     assert!(manager.logs().contains("leadership was lost"), "{}", manager.logs());
 }
 
-pub async fn wait_ready(manager: &Manager) {
-    eventually("the manager is ready", || async {
-        manager.get("/readyz").await.starts_with("HTTP/1.1 200").then_some(())
-    })
-    .await;
-}
-
 fn leases(world: &World) -> Api<Lease> {
     Api::namespaced(world.client.clone(), "chandler-system")
 }
@@ -102,7 +95,7 @@ async fn a_standby_is_ready_and_takes_over_as_soon_as_the_leader_releases_the_le
     let alpha = world.create_cluster("alpha").await;
     let first = start_with_long_lease(&world);
     wait_leading(&first).await;
-    wait_ready(&first).await;
+    first.wait_ready().await;
     assert!(first.get("/readyz").await.ends_with("\r\n\r\nok\n"));
     let second = start_with_long_lease(&world);
     wait_standby(&second).await;
@@ -116,7 +109,7 @@ async fn a_standby_is_ready_and_takes_over_as_soon_as_the_leader_releases_the_le
     first.wait_idle().await;
     first.stop().await;
     wait_leading(&second).await;
-    wait_ready(&second).await;
+    second.wait_ready().await;
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world.wait_ready("hello", "alpha", 2).await;
     assert_eq!(world.history(&alpha, "hello").len(), 2, "each change adds one revision");
@@ -147,7 +140,7 @@ async fn a_leader_whose_process_was_stopped_ends_when_it_continues() {
     wait_leading(&second).await;
     send_signal(first.pid(), Signal::CONT);
     wait_ended(&first).await;
-    wait_ready(&second).await;
+    second.wait_ready().await;
     assert!(second.is_running());
     second.stop().await;
 }
