@@ -123,8 +123,11 @@ func serve(socket, service string, log *slog.Logger, level *slog.LevelVar) error
 		return err
 	}
 
+	// Before the first call is answered: without a handler, SIGTERM kills the process.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go readCommands(operations, tracing, log, level)
-	go drainOnTerminate(grpcServer, log)
+	go drainOnTerminate(signals, grpcServer, log)
 	log.Info("serving", "service", service, "version", version)
 	return grpcServer.Serve(listener)
 }
@@ -195,9 +198,7 @@ func execute(command string, lease *operation.Lease, log *slog.Logger, level *sl
 	}
 }
 
-func drainOnTerminate(grpcServer *grpc.Server, log *slog.Logger) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+func drainOnTerminate(signals <-chan os.Signal, grpcServer *grpc.Server, log *slog.Logger) {
 	<-signals
 	log.Info("draining")
 	grpcServer.GracefulStop()

@@ -49,7 +49,7 @@ impl ToolFlags {
         let user = user.as_deref().map(parse_user).transpose()?;
         if user.is_some() && !geteuid().is_root() {
             bail!(
-                "--tool-user requires that the manager runs as root, with the capabilities of the container's default"
+                "--tool-user requires that the manager runs as root, with the capabilities of the container's default and SYS_RESOURCE"
             );
         }
         environment

@@ -21,7 +21,7 @@ use crate::{canary, programs, wait::eventually};
 
 /// Verbose logs of the hub's crates, so that the check for leaked secrets covers them.
 const LOG_LEVEL: &str = "info,chandler_hub=debug,chandler_tunnel=debug";
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a replica listens. It keeps its addresses when it is started again.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! A management cluster for a single test: for tests that would disturb others, and for measurements.
 
-use std::{path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command, sync::Arc};
 
 use chandler_sandbox::{
     apply,
@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{crds, programs};
+use crate::{crds, programs, world::TestSlot};
 
 /// Long enough for a machine that is overloaded.
 const LEASE_SECONDS: u32 = 60;
@@ -28,34 +28,37 @@ pub struct ManagementCluster {
     pub plane: Plane,
     pub client: Client,
     dir: PathBuf,
+    _slot: Arc<TestSlot>,
 }
 
 impl ManagementCluster {
     pub async fn new(name: &str) -> Self {
+        let slot = TestSlot::shared().await;
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
         apply::apply(&client, &cluster_without_schema()).await.unwrap();
-        Self::on(plane, client, name).await
+        Self::on(plane, client, name, slot).await
     }
 
     /// A management cluster on which the Cluster API runs, without providers: Clusters do not become available.
     pub async fn with_cluster_api(name: &str, runtime_sdk: RuntimeSdk) -> (Self, Core) {
+        let slot = TestSlot::shared().await;
         let plane = testing::bare_plane().await.unwrap();
         let client = plane.client().await.unwrap();
         let (assets, home) = (testing::assets().await.unwrap(), testing::fresh_dir("capi").await.unwrap());
         let authority = Authority::open(&home.join("pki"), name).unwrap();
         let core = Core::start(assets, &plane, &client, &authority, &home, runtime_sdk).await.unwrap();
-        (Self::on(plane, client, name).await, core)
+        (Self::on(plane, client, name, slot).await, core)
     }
 
     /// Installs Chandler.
-    async fn on(plane: Plane, client: Client, name: &str) -> Self {
+    async fn on(plane: Plane, client: Client, name: &str, slot: Arc<TestSlot>) -> Self {
         let dir = testing::fresh_dir(name).await.unwrap();
         crds::install(client.clone()).await;
         let kubeconfig =
             service_account::kubeconfig(&plane, "chandler-system", "chandler-manager").await.unwrap();
         std::fs::write(dir.join("kubeconfig"), kubeconfig).unwrap();
-        Self { plane, client, dir }
+        Self { plane, client, dir, _slot: slot }
     }
 
     /// Sets the status of a Cluster in namespace `default` that the Cluster API sets once the control plane runs.
@@ -66,7 +69,7 @@ impl ManagementCluster {
         clusters.patch_status(cluster, &PatchParams::default(), &Patch::Merge(initialized)).await.unwrap();
     }
 
-    /// Runs a manager until it exits or 20 seconds have passed. Returns whether it succeeded, and its stderr.
+    /// Runs a manager until it exits or 60 seconds have passed. Returns whether it succeeded, and its stderr.
     pub async fn run_manager(&self) -> (bool, String) {
         self.run_manager_with(&[]).await
     }
@@ -74,7 +77,7 @@ impl ManagementCluster {
     /// Like [`Self::run_manager`], with additional arguments.
     pub async fn run_manager_with(&self, additional: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
-        command.arg("20").arg(programs::chandler()).args(self.arguments(LEASE_SECONDS)).args(additional);
+        command.arg("60").arg(programs::chandler()).args(self.arguments(LEASE_SECONDS)).args(additional);
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     }

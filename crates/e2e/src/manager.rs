@@ -226,6 +226,14 @@ impl Manager {
         tokio::task::spawn_blocking(move || get(&address, path).unwrap()).await.unwrap()
     }
 
+    /// Waits until the manager is ready: it leads and has listed everything, or it is a standby.
+    pub async fn wait_ready(&self) {
+        eventually("the manager is ready", || async {
+            self.get("/readyz").await.starts_with("HTTP/1.1 200").then_some(())
+        })
+        .await;
+    }
+
     /// Waits until the manager's watches are synchronized and it has been idle for a while: no reconcile and no operation
     /// is queued or running.
     pub async fn wait_idle(&self) {
@@ -286,7 +294,7 @@ impl Drop for Manager {
 fn get(address: &str, path: &str) -> std::io::Result<String> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut response = String::new();
     stream.read_to_string(&mut response)?;

@@ -1,7 +1,5 @@
 //! A tenant with a namespace of its own on the management cluster of a test.
 
-use std::time::Duration;
-
 use chandler_api::{
     addons::HelmReleaseProxy,
     extensions::{AddonRelease, ExtensionInstance},
@@ -15,15 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
-    extension_world::is_ready,
-    self_hosted::SelfHosted,
-    wait::{eventually, eventually_within},
-    world::condition,
-};
-
-/// Conditions of attackers are written soon, also on a busy machine.
-const REPORTED_WITHIN: Duration = Duration::from_mins(1);
+use crate::{extension_world::is_ready, self_hosted::SelfHosted, wait::eventually, world::condition};
 
 /// A tenant who may write Clusters, kubeconfigs and placements in one namespace.
 pub struct Tenant<'t> {
@@ -183,7 +173,7 @@ impl<'t> Tenant<'t> {
         text: &str,
     ) -> String {
         let what = format!("{type_} of {placement} on {cluster}: {text}");
-        eventually_within(REPORTED_WITHIN, &what, || async {
+        eventually(&what, || async {
             let release = self.release(placement, cluster).await?;
             let found = condition(release.status.as_ref()?, type_)?.clone();
             (found.status != "True" && found.message.contains(text)).then_some(found.message)
@@ -193,7 +183,7 @@ impl<'t> Tenant<'t> {
 
     /// Waits until the release of a placement on a cluster is Ready.
     pub async fn wait_release_ready(&self, placement: &str, cluster: &str) {
-        eventually_within(REPORTED_WITHIN, &format!("{placement} on {cluster} is ready"), || async {
+        eventually(&format!("{placement} on {cluster} is ready"), || async {
             let release = self.release(placement, cluster).await?;
             (condition(release.status.as_ref()?, "Ready")?.status == "True").then_some(())
         })

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -32,7 +32,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
     canary, crds, diagnostics,
@@ -49,7 +49,7 @@ pub struct World {
     pub namespace: String,
     pub repository: ChartRepository,
     pub dir: PathBuf,
-    _slot: TestSlot,
+    _slot: Arc<TestSlot>,
 }
 
 /// Tests run in parallel, except those that need the whole machine.
@@ -61,13 +61,33 @@ pub enum TestSlot {
     Exclusive { _guard: RwLockWriteGuard<'static, ()> },
 }
 
+thread_local! {
+    /// The slot of the test that runs on this thread.
+    static HELD: Arc<Mutex<Weak<TestSlot>>> = Arc::default();
+}
+
 impl TestSlot {
-    pub async fn shared() -> Self {
-        Self::Shared { _guard: SLOTS.read().await }
+    /// Waits until no test runs exclusively. A test that has a slot gets the same one again: a second one would wait for
+    /// exclusive tests, which wait for the first.
+    pub async fn shared() -> Arc<Self> {
+        let held = HELD.with(Arc::clone);
+        let mut held = held.lock().await;
+        if let Some(slot) = held.upgrade() {
+            return slot;
+        }
+        let slot = Arc::new(Self::Shared { _guard: SLOTS.read().await });
+        *held = Arc::downgrade(&slot);
+        slot
     }
 
-    pub async fn exclusive() -> Self {
-        Self::Exclusive { _guard: SLOTS.write().await }
+    /// Waits until no other test runs. The test must not have a slot yet.
+    pub async fn exclusive() -> Arc<Self> {
+        let held = HELD.with(Arc::clone);
+        let mut held = held.lock().await;
+        assert!(held.upgrade().is_none(), "the test has a slot");
+        let slot = Arc::new(Self::Exclusive { _guard: SLOTS.write().await });
+        *held = Arc::downgrade(&slot);
+        slot
     }
 }
 
@@ -76,12 +96,13 @@ impl World {
         Self::with(TestSlot::shared().await, name).await
     }
 
-    /// Returns an environment for a test with so many clusters that it must not run in parallel with others.
+    /// Returns an environment for a test that must not run in parallel with others, because it has many clusters or
+    /// measures a time that Chandler promises.
     pub async fn exclusive(name: &str) -> Self {
         Self::with(TestSlot::exclusive().await, name).await
     }
 
-    async fn with(slot: TestSlot, name: &str) -> Self {
+    async fn with(slot: Arc<TestSlot>, name: &str) -> Self {
         let sandbox = testing::sandbox().await.unwrap();
         let client = sandbox.management().client().await.unwrap();
         CRDS.get_or_init(|| crds::install(client.clone())).await;

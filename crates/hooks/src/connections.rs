@@ -66,22 +66,18 @@ mod tests {
         time::Duration,
     };
 
-    use tokio::{
-        sync::Notify,
-        time::{sleep, timeout},
-    };
+    use tokio::{sync::Notify, task::yield_now, time::timeout};
 
     use super::*;
     use crate::admission::MAX_CONNECTIONS;
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const MOMENT: Duration = Duration::from_millis(100);
-    /// Long enough for all tasks to begin.
-    const TICK: Duration = Duration::from_millis(5);
 
     /// Calls that are handled until they are notified.
     #[derive(Clone, Default)]
     struct Calls {
+        begun: Arc<AtomicUsize>,
         end: Arc<Notify>,
         answered: Arc<AtomicUsize>,
     }
@@ -89,8 +85,16 @@ mod tests {
     impl Calls {
         async fn call(self, progress: Progress) {
             progress.begin_handling();
+            self.begun.fetch_add(1, Ordering::Relaxed);
             self.end.notified().await;
             self.answered.fetch_add(1, Ordering::Relaxed);
+        }
+
+        /// Waits until this many calls have begun.
+        async fn wait_begun(&self, count: usize) {
+            while self.begun.load(Ordering::Relaxed) < count {
+                yield_now().await;
+            }
         }
     }
 
@@ -100,13 +104,13 @@ mod tests {
         for _ in 0..MAX_CONNECTIONS {
             connections.serve(CLIENT, |progress| calls.clone().call(progress)).await;
         }
-        sleep(TICK).await;
+        calls.wait_begun(MAX_CONNECTIONS).await;
         let waiting =
             timeout(MOMENT, connections.serve(CLIENT, |progress| calls.clone().call(progress))).await;
         assert!(waiting.is_err(), "it waits until a call has ended");
         calls.end.notify_one();
         timeout(MOMENT, connections.serve(CLIENT, |progress| calls.clone().call(progress))).await.unwrap();
-        sleep(TICK).await;
+        calls.wait_begun(MAX_CONNECTIONS + 1).await;
         calls.end.notify_waiters();
         while connections.tasks.join_next().await.is_some() {}
         assert_eq!(calls.answered.load(Ordering::Relaxed), MAX_CONNECTIONS + 1, "each call is answered");
@@ -120,11 +124,11 @@ mod tests {
                 .await
                 .expect("idle connections are replaced");
         }
-        for _ in 0..MAX_CONNECTIONS {
+        for count in 1..=MAX_CONNECTIONS {
             timeout(MOMENT, connections.serve(CLIENT, |progress| calls.clone().call(progress)))
                 .await
                 .unwrap();
-            sleep(TICK).await;
+            calls.wait_begun(count).await;
         }
         calls.end.notify_waiters();
         while calls.answered.load(Ordering::Relaxed) < MAX_CONNECTIONS {

@@ -388,7 +388,7 @@ mod tests {
                     return Ok(number);
                 }
                 // Long enough that the next call finds the failure in the cache.
-                tokio::time::sleep(Duration::from_millis(400)).await;
+                tokio::time::sleep(Duration::from_secs(2)).await;
                 Err(SourceError::Store("full".to_owned()))
             })
         };

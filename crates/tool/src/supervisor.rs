@@ -149,7 +149,7 @@ pub enum ToolError {
     #[error("cannot create a private directory for a socket: {0}")]
     Socket(std::io::Error),
     #[error(
-        "cannot limit the memory of a package tool: {0}; with --tool-user, the manager has to run as root"
+        "cannot limit the memory of a package tool: {0}; with --tool-user, the manager has to run as root with the capability SYS_RESOURCE"
     )]
     Limit(std::io::Error),
     #[error("the {0} did not answer within {1:?} of its start")]

@@ -11,7 +11,7 @@ use chandler_tool::{
         package_tool_client::PackageToolClient,
     },
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 fn config() -> SupervisorConfig {
     let tool = std::env::var("CHANDLER_TOOL")
@@ -25,8 +25,18 @@ async fn pid(supervisor: &Supervisor) -> u32 {
     supervisor.acquire().await.unwrap().pid()
 }
 
+fn process(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
 fn send(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    kill_process(process(pid), signal).unwrap();
+}
+
+/// Stops a driver. Returns when all of its threads have stopped: until then, it may answer a call.
+fn stop(pid: u32) {
+    send(pid, Signal::STOP);
+    waitid(WaitId::Pid(process(pid)), WaitIdOptions::STOPPED).unwrap();
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -34,7 +44,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 async fn gone(pid: u32) {
-    for _ in 0..100 {
+    for _ in 0..600 {
         if !is_alive(pid) {
             return;
         }
@@ -50,7 +60,7 @@ fn config_of_grown() -> SupervisorConfig {
 
 /// Returns the replacement of a process that has grown or ended.
 async fn replaced(supervisor: &Supervisor, old: &ProcessGuard) -> u32 {
-    for _ in 0..100 {
+    for _ in 0..600 {
         let replacement = pid(supervisor).await;
         if replacement != old.pid() {
             return replacement;
@@ -76,7 +86,7 @@ async fn observe(guard: &ProcessGuard) -> Failure {
 
 /// Waits until the process has read the limit of the Lease.
 async fn observes(guard: &ProcessGuard, category: FailureCategory) -> Failure {
-    for _ in 0..100 {
+    for _ in 0..600 {
         let failure = observe(guard).await;
         if failure.category() == category {
             return failure;
@@ -138,8 +148,12 @@ async fn a_closed_supervisor_has_ended_all_drivers_even_those_with_calls() {
 async fn closing_does_not_wait_for_a_driver_that_starts() {
     let folder = tempfile::tempdir().unwrap();
     let (silent, started) = (folder.path().join("silent"), folder.path().join("started"));
-    std::fs::write(&silent, format!("#!/bin/sh\necho $$ > {}\nexec sleep 60\n", started.display())).unwrap();
-    std::fs::set_permissions(&silent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\necho $$ > {}\nexec sleep 60\n", started.display());
+    // Another process writes it: a driver that another test starts meanwhile would inherit the open file, and a file
+    // that is open for writing cannot be executed.
+    let mut write = std::process::Command::new("sh");
+    write.args(["-c", r#"printf %s "$1" > "$2" && chmod 755 "$2""#, "sh", script.as_str()]).arg(&silent);
+    assert!(write.status().unwrap().success());
     let environment = vec![("PATH".to_owned(), std::env::var("PATH").unwrap())];
     let supervisor = Supervisor::new(SupervisorConfig { environment, ..SupervisorConfig::new(silent) });
     let starting = tokio::spawn({
@@ -147,6 +161,7 @@ async fn closing_does_not_wait_for_a_driver_that_starts() {
         async move { supervisor.acquire().await.map(|guard| guard.pid()) }
     });
     while !started.exists() {
+        assert!(!starting.is_finished(), "it does not start");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let closed = tokio::time::timeout(Duration::from_secs(5), supervisor.close()).await;
@@ -262,7 +277,7 @@ async fn only_the_call_that_runs_alone_is_blamed_for_the_end_of_a_process() {
     let guard = supervisor.acquire().await.unwrap();
     let tool = PackageTool::new(ToolId(0), supervisor.clone());
     // It gets the call and does not answer.
-    send(guard.pid(), Signal::STOP);
+    stop(guard.pid());
     let call = tokio::spawn({
         let tool = tool.clone();
         async move { tool.canonical_digest("a: 1").await.unwrap_err() }
@@ -274,7 +289,7 @@ async fn only_the_call_that_runs_alone_is_blamed_for_the_end_of_a_process() {
     // The call can end before the supervisor has noticed the end of the process.
     let pid = replaced(&supervisor, &guard).await;
     drop(guard);
-    send(pid, Signal::STOP);
+    stop(pid);
     let call = tokio::spawn(async move { tool.canonical_digest("a: 1").await.unwrap_err() });
     tokio::time::sleep(Duration::from_millis(300)).await;
     send(pid, Signal::KILL);
@@ -288,7 +303,7 @@ async fn a_template_is_evaluated_again_if_its_process_was_killed() {
     let supervisor = Supervisor::limited(SupervisorConfig::templates(config().path), 2);
     let service = TemplateService::new(supervisor.clone());
     let pid = pid(&supervisor).await;
-    send(pid, Signal::STOP);
+    stop(pid);
     let inputs = vec![("fleet/blue".to_owned(), br#"{"name": "blue"}"#.to_vec())];
     let call = tokio::spawn(async move { service.render("{{ .name }}", inputs).await });
     tokio::time::sleep(Duration::from_millis(300)).await;

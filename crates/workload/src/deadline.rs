@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_response_must_be_complete_in_time_and_a_watch_must_not_be_silent_for_long() {
         let stalls = service_fn(|_: Request<()>| {
             let silence: Silence = stream::pending();

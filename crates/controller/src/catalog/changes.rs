@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(*count.borrow(), 5);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn changes_that_come_together_are_taken_together() {
         let catalog = |name: &str| -> ExtensionCatalog {
             let json = serde_json::json!({

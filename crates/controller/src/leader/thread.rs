@@ -155,7 +155,7 @@ mod tests {
     /// After a lost Lease the test must drop the thread before the Lease ends, or else the thread aborts the process.
     fn times() -> LeaseTimes {
         let (duration, deadline, retry) =
-            (Duration::from_secs(20), Duration::from_secs(1), Duration::from_millis(300));
+            (Duration::from_secs(20), Duration::from_secs(4), Duration::from_millis(300));
         LeaseTimes::new(duration, Some(deadline), Some(retry)).unwrap()
     }
 
@@ -187,7 +187,7 @@ mod tests {
         let server = FakeApiServer::default();
         let mut thread = leader(&server).await;
         // This is the only thread of the test's runtime.
-        thread::sleep(times().renew_deadline() * 3);
+        thread::sleep(times().renew_deadline() + Duration::from_secs(1));
         let renewed = server.updates();
         assert!(renewed >= 5, "renewed {renewed} times, every {:?} expected", times().retry_period());
         assert!(thread.lost.try_recv().is_err(), "leadership is not lost");

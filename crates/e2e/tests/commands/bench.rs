@@ -8,7 +8,7 @@ use chandler_e2e::{
 };
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_mins(5);
+const LIMIT: Duration = Duration::from_mins(10);
 const PHASES: [(&str, u64); 10] = [
     ("install", 2),
     ("upgrade", 2),
@@ -29,7 +29,7 @@ async fn the_bench_measures_every_phase() {
     let tool = programs::package_tool();
     let file = shell.home.join("figures.json");
     let line = format!(
-        "chandler-sandbox bench fleet --clusters 1 --releases 2 --idle-seconds 2 --failing-seconds 3 --json {} --tool {tool}",
+        "chandler-sandbox bench fleet --clusters 1 --releases 2 --idle-seconds 2 --failing-seconds 15 --json {} --tool {tool}",
         file.display()
     );
     let output = shell.run(&line, &[], LIMIT).await;

@@ -75,7 +75,7 @@ fn manager_arguments(shell: &Shell, kubeconfig: &Path) -> Vec<String> {
 /// Runs a manager that must refuse to start. Returns its stderr.
 async fn manager_refusal(shell: &Shell, kubeconfig: &Path) -> String {
     let line = format!("{} manager {}", programs::chandler(), manager_arguments(shell, kubeconfig).join(" "));
-    let output = shell.run(&line, &[], Duration::from_secs(20)).await;
+    let output = shell.run(&line, &[], Duration::from_mins(2)).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     text(&output.stderr)
 }
@@ -113,7 +113,7 @@ async fn the_commands_of_the_guides_work_in_order() {
         ("--force-conflicts", "spec.conversion.webhookClientConfig: Forbidden"),
     ] {
         let server_side = format!("chandler crds | kubectl apply --server-side {flag} -f -");
-        let output = shell.run(&server_side, &environment, Duration::from_secs(20)).await;
+        let output = shell.run(&server_side, &environment, Duration::from_mins(2)).await;
         let stderr = text(&output.stderr);
         assert!(!output.status.success() && stderr.contains(expected), "{stderr}");
     }

@@ -25,11 +25,11 @@ pub async fn start(plane: &Plane, home: &Path, arguments: &[&str]) -> Child {
         .collect();
     let (name, program, env) = ("manager".to_owned(), programs::chandler().into(), Vec::new());
     let manager = Child::spawn(&Spec { name, program, args, env, home: home.to_owned() }).unwrap();
-    let log_start = std::fs::metadata(manager.log()).map_or(0, |log| log.len());
+    let log_start = usize::try_from(manager.log_start()).unwrap();
     until("the manager is running", async || {
         let log = std::fs::read_to_string(manager.log()).unwrap_or_default();
         assert!(manager.is_running(), "{log}");
-        log[usize::try_from(log_start).unwrap()..].contains("watches are synchronised")
+        log[log_start..].contains("watches are synchronised")
     })
     .await;
     manager

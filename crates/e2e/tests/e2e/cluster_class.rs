@@ -1,10 +1,13 @@
 //! The example ClusterClass: its clusters are Available if, and only if, their add-ons are ready.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use chandler_api::extensions::AddonRelease;
 use chandler_e2e::{
-    wait::eventually,
+    wait::{eventually, eventually_within, until},
     world::{World, condition},
 };
 use chandler_sandbox::{assets::KubernetesVersion, clusters::unavailable_message};
@@ -122,7 +125,7 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
 
     // The control plane runs, but AddonsReady is not set yet.
     let clusters = world.clusters();
-    eventually("the control plane runs", || async {
+    eventually_within(Duration::from_mins(4), "the control plane runs", || async {
         let cluster = clusters.get(CLUSTER).await.unwrap();
         (cluster_condition(&cluster, "ControlPlaneAvailable")?["status"] == "True").then_some(())
     })
@@ -158,6 +161,11 @@ async fn a_cluster_of_the_example_class_is_available_when_its_add_ons_are_ready(
     }
     found.sort();
     assert_eq!(found, ["cloud-provider 1.34.0", "network 1.0.0"]);
+    // The watch may be behind.
+    until("the watch has shown AddonsReady", async || {
+        addons_ready.lock().unwrap().last().is_some_and(|status| status == "True")
+    })
+    .await;
     assert_eq!(*addons_ready.lock().unwrap(), ["False", "True"], "it becomes True once, and not too early");
 
     let plane = world.sandbox.wait_cluster(&world.namespace, CLUSTER).await.unwrap();

@@ -15,7 +15,8 @@ use serde_json::json;
 
 use crate::leadership::{release_lease, wait_ended, wait_leading, wait_standby};
 
-const LEASE_TIMES: [&str; 4] = ["--lease-renew-deadline-seconds", "4", "--lease-retry-seconds", "2"];
+const LEASE_SECONDS: u32 = 9;
+const LEASE_TIMES: [&str; 4] = ["--lease-renew-deadline-seconds", "6", "--lease-retry-seconds", "2"];
 
 /// A leader whose driver is in the middle of an installation that does not end, and a standby.
 struct Scene {
@@ -33,13 +34,13 @@ impl Scene {
         let alpha = world.create_cluster("alpha").await;
         let (proxy, kubeconfig) = world.management_proxy().await;
         let arguments = [&["--kubeconfig", kubeconfig.as_str()], LEASE_TIMES.as_slice()].concat();
-        let leader = Manager::start(&world, 6, &arguments);
+        let leader = Manager::start(&world, LEASE_SECONDS, &arguments);
         wait_leading(&leader).await;
         // The hook does not end. Without fencing, the first driver would write this failure after 30 seconds.
         let spec = json!({"valuesTemplate": "hold: true", "options": {"timeout": "30s"}});
         world.apply_placement("slow", "slow", spec).await;
         crate::crash::wait_helm_status(&world, &alpha, "pending-install").await;
-        let standby = Manager::start(&world, 6, &LEASE_TIMES);
+        let standby = Manager::start(&world, LEASE_SECONDS, &LEASE_TIMES);
         wait_standby(&standby).await;
         Self { world, alpha, proxy, leader, standby }
     }

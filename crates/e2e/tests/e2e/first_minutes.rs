@@ -1,6 +1,9 @@
 //! The first minutes of a cluster: its control plane is initialized, and it has no Nodes yet.
 
-use chandler_e2e::world::{World, config_value};
+use chandler_e2e::{
+    wait::eventually,
+    world::{World, config_value},
+};
 use chandler_sandbox::assets::KubernetesVersion;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
@@ -21,11 +24,8 @@ async fn add_ons_that_need_no_nodes_are_installed_before_there_are_any() {
     world
         .wait_status("app", "alpha", "waiting for a Node", |status| status.status == "pending-install")
         .await;
-    assert_eq!(
-        config_value(&alpha, "app", "greeting").await.as_deref(),
-        Some("Hello from somewhere"),
-        "its objects wait on the cluster"
-    );
+    let greeting = eventually("its objects exist", || config_value(&alpha, "app", "greeting")).await;
+    assert_eq!(greeting, "Hello from somewhere");
     let nodes: Api<Node> = Api::all(alpha.client().await.unwrap());
     assert_eq!(nodes.list(&ListParams::default()).await.unwrap().items.len(), 0);
 

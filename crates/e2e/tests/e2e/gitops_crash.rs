@@ -1,6 +1,6 @@
 //! Pushes survive SIGKILL: whenever the manager is killed, every change arrives once.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use chandler_api::extensions::{AddonRelease, Source, SyncObject, SyncStatus};
 use chandler_e2e::{
@@ -16,8 +16,8 @@ use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::C
 use kube::{Api, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
 
-/// Short, so that the next manager takes over soon.
-const LEASE_SECONDS: u32 = 5;
+use crate::leadership::release_lease;
+
 const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -48,7 +48,7 @@ enum End<'a> {
 /// A Sync of a folder with an ExtensionInstance, a HelmChartProxy and a ConfigMap, and a manager that is killed.
 struct Pushes {
     manager: Option<Manager>,
-    /// How often the add-on was left in a pending state. Each time leaves one more revision.
+    /// How often the add-on was left in a pending or failed state. Each time leaves one more revision.
     interrupted: usize,
     repository: Repository,
     alpha: Arc<Plane>,
@@ -92,7 +92,7 @@ impl Pushes {
         for object in &objects {
             test.world.apply(object).await;
         }
-        let manager = Some(Manager::start(&test.world, LEASE_SECONDS, &[]));
+        let manager = Some(test.world.start_manager_with_long_lease());
         Self { manager, interrupted: 0, repository, alpha, test }
     }
 
@@ -150,10 +150,21 @@ impl Pushes {
                 self.has_come(*moment, commit).await || self.is_over(commit, end).await
             })
             .await;
-            self.manager.take().unwrap().kill().await;
-            let pending = |(name, status): &(String, String)| name == "maps" && status.starts_with("pending");
-            self.interrupted += self.helm_releases().iter().filter(|one| pending(one)).count();
-            self.manager = Some(Manager::start(&self.test.world, LEASE_SECONDS, &[]));
+            let manager = self.manager.take().unwrap();
+            let drivers = manager.tool_pids();
+            manager.kill().await;
+            // Until then, a driver may mark a pending revision as failed.
+            until("the drivers exit with their manager", async || {
+                !drivers.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+            })
+            .await;
+            let is_interrupted = |(name, status): &(String, String)| {
+                name == "maps" && (status.starts_with("pending") || status == "failed")
+            };
+            self.interrupted += self.helm_releases().iter().filter(|one| is_interrupted(one)).count();
+            // The next manager need not wait until the Lease ends.
+            release_lease(&self.test.world).await;
+            self.manager = Some(self.test.world.start_manager_with_long_lease());
         }
         until(&format!("{commit}: {end:?}"), async || self.is_over(commit, end).await).await;
     }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::crash::wait_helm_status;
 
-const UPGRADE_LIMIT: Duration = Duration::from_mins(2);
+const UPGRADE_LIMIT: Duration = Duration::from_mins(4);
 
 /// A manager's runtime hooks.
 pub struct Hooks<'w> {

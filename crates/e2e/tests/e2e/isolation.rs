@@ -73,7 +73,7 @@ async fn an_invalid_chart_reference_is_explained_and_can_be_fixed() {
 /// More releases than are reconciled at the same time need a repository that accepts connections and never answers.
 #[tokio::test]
 async fn a_repository_that_does_not_answer_delays_no_other_release() {
-    let world = World::new("silent-repository").await;
+    let world = World::exclusive("silent-repository").await;
     let _alpha = world.create_cluster("alpha").await;
     let silent = UnresponsiveServer::start(&world.dir, world.client.clone(), Answers::Nothing).await;
     let manager = world.start_manager();

@@ -1,10 +1,12 @@
 //! Releases during a Kubernetes upgrade of their cluster, and while its version is unknown.
 
+use std::time::Duration;
+
 use chandler_api::addons::HelmChartProxy;
 use chandler_e2e::{
     manager::Manager,
     self_hosted::{NAMESPACE, SelfHosted},
-    wait::{eventually, until},
+    wait::{eventually, eventually_within, until},
     world::{World, chart, config_value, hello},
 };
 use chandler_sandbox::{assets::KubernetesVersion, provider::cluster_resource, testing};
@@ -35,6 +37,12 @@ async fn only_charts_that_read_the_kubernetes_version_are_upgraded() {
     assert_eq!(config_value(&alpha, "capable", "kubernetes").await.as_deref(), Some("v1.34.4"));
 
     set_version(&world, "alpha", "v1.35.4").await;
+    let workload = alpha.client().await.unwrap();
+    eventually_within(Duration::from_mins(4), "the API server is upgraded", || async {
+        let version = workload.apiserver_version().await.ok()?.git_version;
+        (version == "v1.35.4").then_some(())
+    })
+    .await;
     // It is upgraded once, and only after the API server: otherwise the second revision would contain the old version.
     world.wait_ready("capable", "alpha", 2).await;
     assert_eq!(config_value(&alpha, "capable", "kubernetes").await.as_deref(), Some("v1.35.4"));

@@ -58,13 +58,15 @@ async fn a_release_is_installed_upgraded_and_removed_on_every_selected_cluster()
         assert_eq!(config_value(plane, "hello", "greeting").await, None);
     }
     let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
-    let reasons: Vec<_> = events
-        .list(&ListParams::default())
-        .await
-        .unwrap()
-        .into_iter()
-        .filter_map(|event| event.reason)
-        .collect();
+    // Events are published in the background.
+    let reasons = eventually("the Events are published", || async {
+        let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+        let reasons: Vec<_> = all.filter_map(|event| event.reason).collect();
+        let count = |expected: &str| reasons.iter().filter(|reason| *reason == expected).count();
+        let is_complete = ["Installed", "Upgraded", "Removed"].into_iter().all(|reason| count(reason) >= 2);
+        is_complete.then_some(reasons)
+    })
+    .await;
     for expected in ["Installed", "Upgraded", "Removed"] {
         let count = reasons.iter().filter(|reason| *reason == expected).count();
         assert_eq!(count, 2, "one {expected} Event per cluster: {reasons:?}");

@@ -7,9 +7,10 @@ use chandler_e2e::{
 use chandler_sandbox::requests::AuditEntry;
 use serde_json::json;
 
-/// Returns verb and resource of the requests of Chandler and its driver in the audit log.
+/// Returns verb and resource of the requests of Chandler and its driver in the audit log, except those that ask a quiet cluster
+/// whether it still answers.
 fn chandler_requests(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
-    let ours = entries.into_iter().filter(AuditEntry::is_from_chandler);
+    let ours = entries.into_iter().filter(|entry| entry.is_from_chandler() && entry.uri != "/version");
     ours.map(|entry| (entry.verb, entry.resource)).collect()
 }
 
@@ -17,6 +18,8 @@ fn chandler_requests(entries: Vec<AuditEntry>) -> Vec<(String, String)> {
 async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() {
     let world = World::new("noop").await;
     let alpha = world.create_cluster("alpha").await;
+    // From the beginning: the end of a watch is only recognized if its beginning was read.
+    let mut audit = alpha.audit_log();
     let manager = world.start_manager();
     world
         .apply_placement("hello", "hello", json!({"valuesTemplate": "cluster: {{ .Cluster.metadata.name }}"}))
@@ -27,7 +30,7 @@ async fn a_restart_or_a_repeated_reconcile_sends_no_requests_except_the_watch() 
     manager.stop().await;
     let downloads = world.repository.requests();
 
-    let mut audit = alpha.audit_log();
+    audit.read().unwrap();
     let mut management = world.sandbox.management().audit_log();
     let manager = world.start_manager();
     manager.wait_idle().await;

@@ -21,7 +21,8 @@ fn good(greeting: &str) -> Value {
 
 /// Values with which the release does not become ready.
 fn bad() -> Value {
-    json!({"valuesTemplate": "greeting: Bad\nstuck: true", "options": {"wait": true, "timeout": "4s"}})
+    // A rollback has as much time: enough to become ready again on a busy machine.
+    json!({"valuesTemplate": "greeting: Bad\nstuck: true", "options": {"wait": true, "timeout": "12s"}})
 }
 
 fn remediation(retries: u32, on_failure: &str) -> Value {

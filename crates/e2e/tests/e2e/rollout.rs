@@ -98,8 +98,8 @@ const CLUSTERS: usize = 40;
 const SLOTS: usize = 4;
 const TIERS: [&str; 3] = ["first", "staging", "production"];
 const SOAK: SignedDuration = SignedDuration::from_secs(3);
-/// How long the manager may take to see a failure. Recorded times of failures have no fractions of a second.
-const REACTION: SignedDuration = SignedDuration::from_secs(3);
+/// How long the manager may take to see a failure on a busy machine. Recorded times of failures have no fractions of a second.
+const REACTION: SignedDuration = SignedDuration::from_secs(10);
 const FAILING: [&str; 2] = ["c20", "c25"];
 
 fn tier(number: usize) -> &'static str {
@@ -225,6 +225,7 @@ async fn forty_releases_in_three_waves_survive_a_restart_and_stop_at_the_second_
         rollout(&world).await.is_some_and(|rollout| rollout.state == RolloutState::Stopped)
     })
     .await;
+    let at_stop = Snapshot::take(&world).await.updated("production", |_| true);
     manager.wait_idle().await;
     let stopped = wait_state(&world, RolloutState::Stopped).await;
     let snapshot = Snapshot::take(&world).await;
@@ -233,6 +234,7 @@ async fn forty_releases_in_three_waves_survive_a_restart_and_stop_at_the_second_
     assert_eq!(stopped.wave.as_deref(), Some("others"));
     assert!(FAILING.iter().all(|name| reached.contains(*name)), "{reached:?}");
     assert!(reached.len() < 24, "it has stopped: {reached:?}");
+    assert_eq!(reached, at_stop, "nothing is updated after it has stopped");
     snapshot.assert_times();
     assert_eq!(usize::try_from(stopped.waiting).unwrap(), 24 - reached.len());
     let ready = world.placements().get("hello").await.unwrap().status.unwrap();

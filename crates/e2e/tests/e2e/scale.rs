@@ -5,6 +5,7 @@ use std::time::Duration;
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_e2e::{
     management_cluster::ManagementCluster,
+    manager::Manager,
     wait::{eventually, eventually_within},
     world::TestSlot,
 };
@@ -53,19 +54,20 @@ async fn a_change_of_one_cluster_in_a_thousand_causes_requests_for_that_cluster_
             async move { apply::apply(&client, &object).await.unwrap() }
         })
         .await;
-    let manager = management.start_manager();
+    let manager = Manager::from_process(management.start_manager());
     let releases: Api<HelmReleaseProxy> = Api::namespaced(management.client.clone(), "default");
     let has_conditions =
         |release: &HelmReleaseProxy| release.status.as_ref().is_some_and(|s| !s.conditions.is_empty());
     let limit = Duration::from_mins(4);
     eventually_within(limit, "every cluster has a release object with conditions", || async {
-        assert!(manager.is_running(), "see {}", manager.log().display());
+        assert!(manager.is_running(), "see {}", manager.log_file().display());
         tokio::time::sleep(Duration::from_secs(2)).await;
         let all = releases.list(&ListParams::default()).await.unwrap().items;
         (all.len() == CLUSTERS && all.iter().all(has_conditions)).then_some(())
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // The placements count their releases later.
+    manager.wait_idle().await;
 
     let mut audit = management.plane.audit_log();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"));
@@ -91,5 +93,5 @@ async fn a_change_of_one_cluster_in_a_thousand_causes_requests_for_that_cluster_
         requests.iter().all(|request| request.contains("c77") || request.contains("p27")),
         "{requests:#?}"
     );
-    manager.stop(Duration::from_secs(10)).await;
+    manager.stop().await;
 }

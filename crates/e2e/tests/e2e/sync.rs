@@ -111,7 +111,7 @@ async fn a_killed_manager_loses_nothing() {
         let files = files(round);
         let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
         last = world.push(&files).await;
-        let manager = Manager::from_process(world.cluster.start_manager_with_lease(5));
+        let manager = Manager::from_process(world.cluster.start_manager_with_lease(15));
         eventually("the revision is being applied", || async {
             let status = world.syncs().get("base").await.unwrap().status?;
             (status.revision.as_deref() == Some(&*last)).then_some(())
@@ -119,7 +119,7 @@ async fn a_killed_manager_loses_nothing() {
         .await;
         manager.kill().await;
     }
-    let _manager = Manager::from_process(world.cluster.start_manager_with_lease(5));
+    let _manager = Manager::from_process(world.cluster.start_manager_with_lease(15));
     let status = world.wait("Ready", "Applied", Some(&last)).await;
     for number in 0..11 {
         let name = format!("m{number}");

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use chandler_api::extensions::ExtensionCatalog;
-use chandler_e2e::{extension_world::ExtensionWorld, programs, world::hello};
+use chandler_e2e::{extension_world::ExtensionWorld, programs, wait::until, world::hello};
 use chandler_sandbox::{chart, service_account};
 use kube::{
     Api,
@@ -75,6 +75,14 @@ impl<'a> User<'a> {
         let config = service_account::kubeconfig(world.sandbox.management(), &world.namespace, name).await;
         let kubeconfig = world.dir.join("user-kubeconfig");
         std::fs::write(&kubeconfig, config.unwrap()).unwrap();
+        // New permissions take effect with a delay.
+        let user = format!("--as=system:serviceaccount:{}:{name}", world.namespace);
+        let question =
+            ["auth", "can-i", "list", "clusters.cluster.x-k8s.io", &user, "--namespace", &world.namespace];
+        until("the user may list Clusters", async || {
+            world.kubectl_command(&question).output().unwrap().status.success()
+        })
+        .await;
         Self { test, kubeconfig }
     }
 

@@ -96,7 +96,7 @@ async fn extension_config_is_deleted_with_the_first_existing_owner() {
 async fn hooks_that_cluster_api_cannot_reach_are_unregistered() {
     let mut env = TestEnv::new("unreached").await;
     env.options.failure_policy = FailurePolicy::Ignore;
-    env.options.unreachable_limit = Duration::from_secs(2);
+    env.options.unreachable_limit = Duration::from_secs(5);
     let closed = format!("https://localhost:{}", free_port().unwrap());
     env.options.registration.endpoint = Endpoint::url(&closed).unwrap();
     let (configs, name) = (env.extension_configs(), env.options.registration.name.clone());

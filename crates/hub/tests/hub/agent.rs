@@ -113,8 +113,3 @@ pub async fn echo_server(name: &'static str) -> SocketAddr {
     });
     address
 }
-
-/// Returns an address on which nothing listens.
-pub async fn closed_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
-}

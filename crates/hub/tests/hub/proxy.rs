@@ -1,12 +1,14 @@
 //! What clients of the proxy see.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use chandler_hub::{HubOptions, TunnelEntry};
 use chandler_tunnel::Settings;
 use jiff::Timestamp;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::{
-    agent::{self, closed_port, echo_server},
+    agent::{self, echo_server},
     client::{self, connect, connect_as, echo, expect, rest},
     world::{ENDPOINT, World, entry, options, within},
 };
@@ -110,7 +112,9 @@ async fn an_agent_that_cannot_reach_its_api_server_is_a_bad_gateway() {
     let hub = world.start(options()).await;
     let certificate = world.certificate(&blue, Timestamp::now());
     let public = hub.addresses.public;
-    let _broken = agent::connect(public, world.ca_bundle(), &certificate, closed_port().await).await;
+    // Nothing listens there.
+    let closed = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let _broken = agent::connect(public, world.ca_bundle(), &certificate, closed).await;
     hub.reports.agents(blue.id, 1).await;
     let response = connect(hub.addresses.proxy, &world, &blue).await;
     assert_eq!(response.status, 502, "{}", response.head);

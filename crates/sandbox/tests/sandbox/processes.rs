@@ -57,13 +57,16 @@ async fn children_of_a_killed_owner_are_killed() {
         .spawn()
         .unwrap();
     let child = wait_for(|| read_pid_file(&home));
+    // Before, it is `setpriv`, which may not have set the signal yet.
+    let comm = format!("/proc/{}/comm", child.pid());
+    wait_for(|| std::fs::read_to_string(&comm).ok().filter(|name| name == "sleep\n"));
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.is_running(), "the child must survive the thread that spawned it");
 
     owner.kill().unwrap();
     owner.wait().unwrap();
 
-    assert!(child.wait_exited(Duration::from_secs(5)));
+    assert!(child.wait_exited(Duration::from_secs(20)));
 }
 
 #[tokio::test]

@@ -30,7 +30,12 @@ async fn a_cluster_is_upgraded_to_the_next_minor_and_keeps_its_data() {
 
     let started = Instant::now();
     let resume = json!({"spec": {"paused": false, "topology": {"version": "v1.35.4"}}});
-    patch_cluster(&namespace, "moving", resume).await.unwrap();
+    // Cluster API reads the control plane from a cache, which may still have the version that was requested above.
+    while let Err(error) = patch_cluster(&namespace, "moving", resume.clone()).await {
+        assert!(error.to_string().contains("was not propagated"), "{error}");
+        assert!(started.elapsed() < TIMEOUT, "{error}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let status = wait_status(&namespace, |status| status.version.as_deref() == Some("v1.35.4")).await;
     println!("upgraded after {:?}", started.elapsed());
     assert_eq!(status.observed_generation, control_plane(&namespace).await.metadata.generation);

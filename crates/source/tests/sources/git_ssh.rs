@@ -57,8 +57,7 @@ impl Fixture {
     }
 
     fn packages_with(&self, git: GitLimits) -> Packages {
-        let (read_timeout, total_timeout) = (Duration::from_secs(20), Duration::from_secs(30));
-        let limits = Limits { read_timeout, total_timeout, git, ..options().limits };
+        let limits = Limits { git, ..options().limits };
         self.env.packages_with(SourceOptions { limits, ..options() })
     }
 }
@@ -86,9 +85,7 @@ async fn the_proxy_of_the_environment_is_not_used() {
     let fixture = Fixture::start().await;
     // Nothing listens there.
     let proxies = ProxyMatcher::builder().all("http://127.0.0.1:1").build();
-    let (read_timeout, total_timeout) = (Duration::from_secs(20), Duration::from_secs(30));
-    let limits = Limits { read_timeout, total_timeout, ..options().limits };
-    let packages = fixture.env.packages_with(SourceOptions { proxies, limits, ..options() });
+    let packages = fixture.env.packages_with(SourceOptions { proxies, ..options() });
     let access = fixture.access(&fixture.user.private);
     fetch(&packages, &fixture.server.url("fleet"), &access, &json!(null), &[]).await.unwrap();
     assert_eq!(fixture.server.connections(), 2);

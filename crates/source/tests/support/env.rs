@@ -43,7 +43,7 @@ impl TestEnv {
         Access { credentials: Some(credentials), ..self.access() }
     }
 
-    /// Returns packages that allow local sources, with short timeouts.
+    /// Returns packages that allow local sources.
     pub fn packages(&self) -> Packages {
         self.packages_with(options())
     }
@@ -63,8 +63,9 @@ pub fn options() -> SourceOptions {
         addresses: AddressPolicy { allowed: vec!["127.0.0.1".parse().unwrap()], ..AddressPolicy::default() },
         proxies: ProxyMatcher::builder().build(),
         limits: Limits {
-            read_timeout: Duration::from_secs(2),
-            total_timeout: Duration::from_secs(4),
+            // Long enough for programs that start on a busy machine.
+            read_timeout: Duration::from_secs(20),
+            total_timeout: Duration::from_secs(30),
             ..Limits::default()
         },
         ..SourceOptions::default()

@@ -63,6 +63,7 @@ func TestRequestsInFlightAreAbortedWhenTheLeaseExpires(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lease := NewLease()
 			transport := NewTransport(http.DefaultTransport, time.Minute, lease)
+			transport.drainTimeout = 30 * time.Second
 			lease.SetUntil(BootTime() + 100*time.Millisecond)
 			started := time.Now()
 			response, err := get(t, transport, server.URL+query)
@@ -73,7 +74,7 @@ func TestRequestsInFlightAreAbortedWhenTheLeaseExpires(t *testing.T) {
 			if !errors.Is(err, ErrLeaseExpired) {
 				t.Fatalf("got %v", err)
 			}
-			if took := time.Since(started); took > drainTimeout {
+			if took := time.Since(started); took > transport.drainTimeout {
 				t.Fatalf("the request ended after %s", took)
 			}
 		})
@@ -84,12 +85,12 @@ func TestRenewedLeaseKeepsRequestsInFlight(t *testing.T) {
 	renewed := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		<-renewed
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(2200 * time.Millisecond)
 	}))
 	defer server.Close()
 	lease := NewLease()
 	transport := NewTransport(http.DefaultTransport, time.Minute, lease)
-	lease.SetUntil(BootTime() + 150*time.Millisecond)
+	lease.SetUntil(BootTime() + 2*time.Second)
 	ended := make(chan error, 1)
 	go func() {
 		response, err := get(t, transport, server.URL)
@@ -107,8 +108,8 @@ func TestRenewedLeaseKeepsRequestsInFlight(t *testing.T) {
 
 func TestOperationsEndWhenTheLeaseExpires(t *testing.T) {
 	set := NewSet()
-	set.Lease.SetUntil(BootTime() + 50*time.Millisecond)
 	operation := begin(t, set, "a")
+	set.Lease.SetUntil(BootTime() + 50*time.Millisecond)
 	err := operation.Run(func() error {
 		<-operation.Context().Done()
 		return operation.Context().Err()

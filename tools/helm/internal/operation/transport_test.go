@@ -28,7 +28,7 @@ func TestTransportRejectsRequestsAfterStop(t *testing.T) {
 	var served atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Second, NewLease())
+	transport := NewTransport(http.DefaultTransport, time.Minute, NewLease())
 	response, err := get(t, transport, server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestStopAbortsRequestsInFlight(t *testing.T) {
 		if !errors.Is(err, ErrStopped) {
 			t.Fatalf("got %v", err)
 		}
-	case <-time.After(time.Second):
+	case <-time.After(10 * time.Second):
 		t.Fatal("Stop did not end the request")
 	}
 }
@@ -122,11 +122,13 @@ func TestStopEndsWatchesImmediately(t *testing.T) {
 }
 
 func TestTimeoutAppliesToRequestsButNotWatches(t *testing.T) {
+	// Long enough for the headers on a busy machine.
+	const timeout = 2 * time.Second
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		select {
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(2 * timeout):
 			_, _ = io.WriteString(w, "late")
 		case <-r.Context().Done():
 		}
@@ -138,7 +140,7 @@ func TestTimeoutAppliesToRequestsButNotWatches(t *testing.T) {
 	}{"request": {"", true}, "watch": {"?watch=true", false}}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			transport := NewTransport(http.DefaultTransport, 50*time.Millisecond, NewLease())
+			transport := NewTransport(http.DefaultTransport, timeout, NewLease())
 			response, err := get(t, transport, server.URL+c.query)
 			if err != nil {
 				t.Fatal(err)
@@ -174,7 +176,7 @@ func TestFailedReadsAreReported(t *testing.T) {
 	status := http.StatusForbidden
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	defer server.Close()
-	transport := NewTransport(http.DefaultTransport, time.Second, NewLease())
+	transport := NewTransport(http.DefaultTransport, time.Minute, NewLease())
 	read := func() {
 		response, err := get(t, transport, server.URL+"/x")
 		if err != nil {

@@ -7,7 +7,7 @@ use chandler_sandbox::hostile::api_server::{InternalServer, kubeconfig};
 use serde_json::json;
 
 /// The usual time is a few seconds. The rest is for a busy machine.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_WITHIN: Duration = Duration::from_secs(40);
 /// An address of this machine that is not allowed, unlike 127.0.0.1.
 const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
@@ -33,6 +33,7 @@ async fn api_servers_proxies_and_sources_at_refused_addresses_are_not_connected_
     mallory.apply_placement("hello", &json!({})).await;
     let manager = test.management.start_manager_with(&["--allow-proxy-url", "http://127.0.0.2"]);
     let manager = Manager::from_process(manager);
+    manager.wait_ready().await;
     test.create_cluster("alpha", &test.kubeconfig(), &json!({})).await;
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;
     tokio::time::timeout(READY_WITHIN, test.wait_ready("hello", 1)).await.expect("another tenant waits");
@@ -94,6 +95,7 @@ async fn private_networks_and_unverified_servers_are_refused_if_the_installation
     mallory.apply_placement("hello", &json!({})).await;
     let strict = ["--refuse-private-addresses", "--refuse-unverified-tls"];
     let manager = Manager::from_process(test.management.start_manager_with(&strict));
+    manager.wait_ready().await;
     // Its address is allowed explicitly.
     test.create_cluster("alpha", &test.kubeconfig(), &json!({})).await;
     test.apply_placement("hello", "alpha", "hello", &json!({})).await;

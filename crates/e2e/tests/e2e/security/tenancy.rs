@@ -317,6 +317,9 @@ async fn a_sync_writes_only_what_the_tenancy_allows() {
     world.wait("Ready", "Applied", Some(&second)).await;
     // The source is not allowed any more: what was applied is kept.
     world.apply(&tenancy("https://git.example")).await;
+    // Before the push: the manager would apply the commit as long as it has only seen the earlier rules.
+    world.apply_sync(&json!({"interval": "10s"})).await;
+    world.wait("Ready", "NotAllowed", None).await;
     world.push(&[("clusters/a.yaml", map("a", "three"))]).await;
     world.apply_sync(&json!({"interval": "1m"})).await;
     let status = world.wait("Ready", "NotAllowed", None).await;
