@@ -1,5 +1,5 @@
 // Package cpulimit limits the CPU time of calls. A template or a schema cannot be interrupted, so the process exits if one of
-// them uses too much.
+// them uses too much. Before that, a call that uses much gets a lower priority than the others.
 package cpulimit
 
 import (
@@ -16,6 +16,12 @@ const (
 	DefaultBudget = time.Minute
 	// interval is how often the CPU time of a call is read.
 	interval = time.Second
+	// firstInterval is when it is read for the first time.
+	firstInterval = 250 * time.Millisecond
+	// lowerAfter is the CPU time after which a call gets a lower priority.
+	lowerAfter = 200 * time.Millisecond
+	// lowerPriority gives a thread a tenth of the CPU time that others get, if they need it.
+	lowerPriority = 10
 )
 
 // Limit is the limit of every call.
@@ -38,31 +44,47 @@ func (l *Limit) Run(work func()) {
 		return
 	}
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	clock := threadClock(unix.Gettid())
+	thread := unix.Gettid()
+	clock := threadClock(thread)
 	// The thread may have worked for other calls before.
-	watch := &watch{limit: l, clock: clock, start: cpuTime(clock)}
-	watch.timer.start(min(interval, l.budget), watch.check)
-	defer watch.timer.stop()
+	watch := &watch{limit: l, thread: thread, clock: clock, start: cpuTime(clock)}
+	watch.timer.start(min(firstInterval, l.budget), watch.check)
+	defer func() {
+		watch.timer.stop()
+		// Only root may raise a priority again. A thread that stays locked ends with its goroutine.
+		if !watch.lowered {
+			runtime.UnlockOSThread()
+		}
+	}()
 	work()
 }
 
 // watch reads the CPU time of a thread.
 type watch struct {
-	limit *Limit
-	clock int32
-	start time.Duration
-	timer stoppable
+	limit  *Limit
+	thread int
+	clock  int32
+	start  time.Duration
+	timer  stoppable
+	// lowered is whether the thread has a lower priority. It does not change after the timer was stopped.
+	lowered bool
 }
 
 func (w *watch) check() {
-	if cpuTime(w.clock)-w.start > w.limit.budget {
-		if w.timer.isRunning() {
-			w.limit.exceeded()
-		}
+	used := cpuTime(w.clock) - w.start
+	if used > w.limit.budget {
+		w.timer.ifRunning(w.limit.exceeded)
 		return
 	}
+	if used > lowerAfter && !w.lowered {
+		w.timer.ifRunning(w.lower)
+	}
 	w.timer.again(interval)
+}
+
+// lower lowers the priority of the thread. If that is not possible, it keeps its priority.
+func (w *watch) lower() {
+	w.lowered = unix.Setpriority(unix.PRIO_PROCESS, w.thread, lowerPriority) == nil
 }
 
 // threadClock returns the clock of the CPU time of a thread of this process, as the kernel encodes it.

@@ -18,10 +18,13 @@ func (s *stoppable) start(after time.Duration, fire func()) {
 	s.timer = time.AfterFunc(after, fire)
 }
 
-func (s *stoppable) isRunning() bool {
+// ifRunning calls act unless the timer was stopped. The timer is not stopped meanwhile.
+func (s *stoppable) ifRunning(act func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.stopped
+	if !s.stopped {
+		act()
+	}
 }
 
 func (s *stoppable) again(after time.Duration) {
