@@ -256,10 +256,10 @@ async fn they_run_as_another_user_if_the_manager_is_root() {
     let drivers = manager.driver_pids().into_iter().filter(|pid| arguments(*pid).contains("--socket"));
     let (templates, tools): (Vec<_>, Vec<_>) = drivers.partition(|pid| arguments(*pid).contains("--service"));
     assert!(!templates.is_empty() && !tools.is_empty(), "template service {templates:?}, tools {tools:?}");
-    let (nobody, root) = ("65534 65534 65534 65534", "0 0 0 0");
+    let (other, root) = ("65534 65534 65534 65534", "0 0 0 0");
     assert_eq!(users_and_groups(manager.pid()).unwrap(), [root, root, "1"]);
     for ids in templates.into_iter().chain(tools).filter_map(users_and_groups) {
-        assert_eq!(ids, [nobody, nobody, ""]);
+        assert_eq!(ids, [other, other, ""]);
     }
     manager.stop().await;
 }
