@@ -300,9 +300,10 @@ fn only_what_the_platform_has_published_is_exempt() {
 /// An exempt release is neither adopted nor upgraded with `atomic`. One that has rules itself is.
 #[test]
 fn a_release_is_exempted_only_from_what_it_would_have_otherwise() {
+    type Row<'a> = (&'a [Value], Option<&'a str>, Option<&'a DefaultAccount>, bool);
     let default = DefaultAccount::parse("addons/default").unwrap();
     let listed = |name: &str| json!({"platformExtensions": [name]});
-    let rows: [(&[Value], Option<&str>, Option<&DefaultAccount>, bool); 10] = [
+    let rows: [Row<'_>; 10] = [
         (&[], Some("cni"), None, false),
         (&[], Some("cni"), Some(&default), true),
         (&[], None, Some(&default), false),
