@@ -2,8 +2,10 @@
 //! what is written for another one.
 
 use std::{
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use chandler_core::namespace_shares::Order;
@@ -14,11 +16,14 @@ use tower::{Layer, Service};
 
 /// How many writes run at the same time. An API server with few cores answers more of them later, not sooner.
 const CONCURRENT_WRITES: usize = 8;
+/// A write that takes longer waits for something else than the CPU of the API server, such as a webhook, or is tried again: others
+/// go on.
+const LONGEST_TURN: Duration = Duration::from_secs(3);
 /// Leases are renewed in time, whatever else is written.
 const LEASES: &str = "coordination.k8s.io";
 
 /// A layer for clients of the management cluster that limits the number of concurrent writes to objects of namespaces. The namespace
-/// that has written the least recently goes first. Clones share the limit. Waiting counts towards the deadline of a response.
+/// that has written the least of late goes first. Clones share the limit. Waiting counts towards the deadline of a response.
 #[derive(Clone, Debug)]
 pub struct FairWrites(Arc<NamespaceSemaphore>);
 
@@ -58,12 +63,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let namespace = written_namespace(request.method(), request.uri().path()).map(str::to_owned);
-        // Nothing is sent before it is polled.
+        // The client of hyper sends nothing before this is polled.
         let response = self.inner.call(request);
         let Some(namespace) = namespace else { return response.boxed() };
         let slots = self.slots.clone();
         async move {
-            let _slot = slots.wait(&namespace).await;
+            let slot = slots.wait(&namespace).await;
+            let mut response = pin!(response);
+            if let Ok(response) = tokio::time::timeout(LONGEST_TURN, &mut response).await {
+                return response;
+            }
+            drop(slot);
             response.await
         }
         .boxed()
@@ -91,6 +101,20 @@ mod tests {
 
     use super::*;
 
+    /// Writes an object of a namespace.
+    fn write<S>(
+        client: &FairService<S>,
+        namespace: &str,
+    ) -> impl Future<Output = Result<(), Infallible>> + use<S>
+    where
+        S: Service<Request<()>, Response = (), Error = Infallible> + Clone,
+        S::Future: Send + 'static,
+    {
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let request = Request::builder().method(Method::POST).uri(path).body(()).unwrap();
+        client.clone().oneshot(request)
+    }
+
     #[test]
     fn only_writes_to_objects_of_namespaces_wait() {
         let rows = [
@@ -112,6 +136,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn writes_that_hang_keep_no_other_namespace_waiting_for_long() {
+        let server = service_fn(|request: Request<()>| async move {
+            if request.uri().path().contains("/slow") {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Infallible>(())
+        });
+        let client = FairWrites::default().layer(server);
+        let slow: Vec<_> =
+            (0..20).map(|number| tokio::spawn(write(&client, &format!("slow-{}", number % 4)))).collect();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let other = tokio::time::timeout(Duration::from_secs(4), write(&client, "other"));
+        other.await.expect("a slot is free after three seconds").unwrap();
+        // A caller that gives up leaves the queue.
+        slow.iter().for_each(tokio::task::JoinHandle::abort);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        for _ in 0..CONCURRENT_WRITES {
+            tokio::time::timeout(Duration::from_millis(1), write(&client, "other")).await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn writes_are_limited_and_another_namespace_goes_first() {
         let running = Arc::new(AtomicUsize::new(0));
         let most = Arc::new(AtomicUsize::new(0));
@@ -128,11 +174,7 @@ mod tests {
             })
         };
         let client = FairWrites::default().layer(server);
-        let write = |namespace: &str| {
-            let path = format!("/api/v1/namespaces/{namespace}/events");
-            let request = Request::builder().method(Method::POST).uri(path).body(()).unwrap();
-            tokio::spawn(client.clone().oneshot(request))
-        };
+        let write = |namespace: &str| tokio::spawn(write(&client, namespace));
         let busy: Vec<_> = (0..60).map(|_| write("busy")).collect();
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let started = tokio::time::Instant::now();

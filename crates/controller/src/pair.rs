@@ -19,7 +19,6 @@ use kube::{
         watcher::Event,
     },
 };
-use tokio::sync::Semaphore;
 
 use crate::{
     caches::{PairCache, PairCaches, ReleaseCache, placement_of},
@@ -253,7 +252,6 @@ fn placement_context<P: PlacementKind>(
         clusters: caches.clusters.clone(),
         releases: pair.cache.clone(),
         queue: pair.placement_queue.clone(),
-        writes: Semaphore::new(placement::WRITES),
         written,
         throttle: placement::StatusThrottle::default(),
         compose,

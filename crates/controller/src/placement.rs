@@ -21,10 +21,9 @@ use kube::{
 pub use compose::{Compose, ComposeError, ComposeMode, Composed, ComposedRelease, WriteValues};
 pub use pending::ReconcileScope;
 pub use recent_writes::RecentWrites;
-pub use reconciler::{WRITES, by_cluster};
+pub use reconciler::by_cluster;
 pub use rollout_targets::RolloutTargets;
 pub use status_throttle::StatusThrottle;
-use tokio::sync::Semaphore;
 
 use self::pending::Pending;
 use crate::{
@@ -53,9 +52,6 @@ pub struct PlacementContext<P: PlacementKind> {
     pub clusters: Clusters,
     pub releases: ReleaseCache<P::Release>,
     pub queue: PlacementQueue<P>,
-    /// Limits concurrent writes of release objects by all placements, to protect the API server of the management
-    /// cluster.
-    pub writes: Semaphore,
     pub written: Arc<RecentWrites<P, P::Release>>,
     pub throttle: StatusThrottle<P>,
     /// Composes the release objects.

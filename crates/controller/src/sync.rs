@@ -23,6 +23,7 @@ use chandler_core::{
     failure::Category,
     sync::{Claim, Claims, LastRun, ObjectId},
 };
+use chandler_source::NamespaceSemaphore;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
@@ -30,7 +31,6 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::reflector::{Store, store::Writer},
 };
-use tokio::sync::Semaphore;
 
 use self::{moves::ClusterMoves, served_kinds::ServedKinds, status_writer::WrittenStatuses};
 pub use self::{render::Render, trees::Trees};
@@ -63,7 +63,7 @@ pub struct SyncContext {
     written: WrittenStatuses,
     /// By uid.
     runs: Mutex<HashMap<String, LastRun>>,
-    limit: Arc<Semaphore>,
+    limit: Arc<NamespaceSemaphore>,
     /// The namespace of Sources with `scope: Platform`.
     platform: String,
     tenancies: Tenancies,
@@ -183,7 +183,7 @@ impl SyncController {
             moves: ClusterMoves::default(),
             written: WrittenStatuses::default(),
             runs: Mutex::default(),
-            limit: Arc::new(Semaphore::new(CONCURRENT_REQUESTS)),
+            limit: Arc::new(NamespaceSemaphore::new(CONCURRENT_REQUESTS)),
             platform,
             tenancies: shared.tenancies.clone(),
         });

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-/// After so many slots were given, what namespaces have used counts half.
+/// After so many slots were given, what namespaces have used counts half: a few seconds of a busy namespace.
 const HALVED_AFTER: u32 = 256;
+/// Every so many slots, the one that came first gets a slot.
+const BY_ARRIVAL: u32 = 4;
 
 /// Which namespace goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The one that occupies the fewest slots, for work of different lengths.
     FewestRunning,
-    /// The one that has got the fewest slots recently, for short work of similar length: what one namespace does all the time does
-    /// not delay what another one does now and then.
+    /// The one that has got the fewest slots of late, for short work of similar length: what one namespace does all the time does
+    /// not delay what another one does now and then. Every fourth slot is given in the order of arrival, so that a busy namespace
+    /// does not wait for long either.
     LeastUsed,
 }
 
@@ -24,7 +27,7 @@ pub struct NamespaceShares {
     order: Order,
     /// Occupied slots by namespace.
     running: BTreeMap<String, usize>,
-    /// How many slots namespaces have got recently, if the order depends on it.
+    /// How many slots namespaces have got of late, if the order depends on it.
     used: BTreeMap<String, u32>,
     /// How many slots were given since that was halved.
     given: u32,
@@ -40,16 +43,22 @@ impl NamespaceShares {
     /// Returns which of the waiting namespaces, in the order of their arrival, gets the next slot: the one that goes first by the
     /// order, and of several the one that came first. `None` means that none can start.
     pub fn next<'a>(&self, waiting: impl IntoIterator<Item = &'a str>) -> Option<usize> {
-        if self.running.values().sum::<usize>() >= self.slots {
+        if !self.has_free_slot() {
             return None;
         }
         let may_start = |namespace: &str| self.running_of(namespace) < self.per_namespace;
-        let waiting = waiting.into_iter().enumerate().filter(|(_, namespace)| may_start(namespace));
+        let mut waiting = waiting.into_iter().enumerate().filter(|(_, namespace)| may_start(namespace));
         let next = match self.order {
+            Order::LeastUsed if self.given % BY_ARRIVAL == BY_ARRIVAL - 1 => waiting.next(),
             Order::FewestRunning => waiting.min_by_key(|(_, namespace)| self.running_of(namespace)),
             Order::LeastUsed => waiting.min_by_key(|(_, namespace)| self.used.get(*namespace)),
         };
         next.map(|(at, _)| at)
+    }
+
+    /// Returns whether a slot is free.
+    pub fn has_free_slot(&self) -> bool {
+        self.running.values().sum::<usize>() < self.slots
     }
 
     fn running_of(&self, namespace: &str) -> usize {
@@ -129,6 +138,24 @@ mod tests {
             share.start("other");
         }
         assert_eq!(share.next(["busy", "other"]), Some(0), "one slot is for others");
+    }
+
+    #[test]
+    fn a_busy_namespace_gets_a_quarter_of_the_slots() {
+        let mut share = NamespaceShares::new(4, Order::LeastUsed);
+        for _ in 0..HALVED_AFTER {
+            share.start("busy");
+            share.end("busy");
+        }
+        let mut next = || {
+            let waiting = ["busy", "a", "b", "c"];
+            let namespace = waiting[share.next(waiting).unwrap()];
+            share.start(namespace);
+            share.end(namespace);
+            namespace
+        };
+        let busy = (0..40).filter(|_| next() == "busy").count();
+        assert_eq!(busy, 10);
     }
 
     #[test]

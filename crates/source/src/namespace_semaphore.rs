@@ -14,7 +14,7 @@ use crate::SourceError;
 /// How long a caller waits for a slot. Callers that wait occupy reconciles, which other namespaces need, too.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// A limited number of slots. A namespace with many slow repositories does not keep others waiting.
+/// A limited number of slots. A namespace with much slow work, such as reads of many repositories, does not keep others waiting.
 #[derive(Debug)]
 pub struct NamespaceSemaphore(Arc<Shared>);
 
@@ -76,6 +76,9 @@ impl Shared {
     /// Occupies a slot for the next caller that still waits, if one can start.
     fn start_next(&self) -> Option<Waiting> {
         let mut state = self.lock();
+        if !state.share.has_free_slot() {
+            return None;
+        }
         state.waiting.retain(|waiting| !waiting.granted.is_closed());
         let next = state.share.next(state.waiting.iter().map(|waiting| waiting.namespace.as_str()))?;
         let next = state.waiting.remove(next)?;

@@ -48,8 +48,8 @@ use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, routing
 /// Delay before clusters that a reconcile could not finish are retried.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Number of release objects that all placements write concurrently.
-pub const WRITES: usize = 16;
+/// Number of release objects that a placement writes concurrently. Those of a namespace take turns with others.
+const WRITES: usize = 16;
 
 /// Release objects of a kind of placements.
 type Releases<P> = Vec<Arc<<P as PlacementKind>::Release>>;
@@ -303,8 +303,6 @@ where
         reference: &ObjectRef<P>,
         object: P::Release,
     ) -> Option<ClusterFailure> {
-        // The semaphore is never closed.
-        let _permit = self.context.writes.acquire().await;
         let unused = self.unused_values(&object);
         match overwrite::apply(api, &object, P::same_request).await {
             Ok(written) => {
@@ -336,7 +334,6 @@ where
         release: Arc<P::Release>,
         is_unselected: bool,
     ) -> Option<DeleteFailure> {
-        let _permit = self.context.writes.acquire().await;
         let name = release.name_any();
         let marked = if is_unselected { self.mark_unselected(api, &release).await } else { Ok(()) };
         let deleted = match marked {

@@ -35,17 +35,24 @@ impl<R: ReleaseKind> ReleaseContext<R> {
         Ok(boundary)
     }
 
-    /// Returns whether what a release object specifies is exempt, as an Extension of the platform, from rules or from an account that
-    /// an earlier revision of the release has.
-    pub async fn is_exempted(&self, desired: &Desired) -> Result<bool, Failure> {
+    /// Returns whether a revision that Chandler has not installed is not adopted although it looks like the desired one: that of an
+    /// Extension of the platform, which may be exempt from rules or from an account now or later. Others may have written it.
+    pub async fn forbids_adoption(&self, desired: &Desired) -> Result<bool, Failure> {
         if desired.recorded.platform_extension.is_none() {
             return Ok(false);
         }
-        match self.tenancies.boundary(desired, ReleaseUse::Desired).await {
-            Ok(boundary) => self.tenancies.exempt(desired, &boundary).await,
-            Err(Refusal::NotAllowed(_)) => Ok(false),
+        // A rollback is never exempt.
+        match self.tenancies.boundary(desired, ReleaseUse::Rollback).await {
+            Ok(boundary) => Ok(boundary != Boundary::default()),
+            Err(Refusal::NotAllowed(_)) => Ok(true),
             Err(Refusal::Unknown(failure)) => Err(failure),
         }
+    }
+
+    /// Returns whether a release is applied without rules and account. `false` if that is not known.
+    pub async fn is_unrestricted(&self, desired: &Desired) -> bool {
+        let boundary = self.tenancies.boundary(desired, ReleaseUse::Desired).await;
+        boundary.is_ok_and(|boundary| boundary == Boundary::default())
     }
 }
 

@@ -174,7 +174,7 @@ where
         let recheck_at = [health.recheck_at, message_at, self.test_retry_at(), held_plan_at];
         let recheck_at = recheck_at.into_iter().chain(drift_at).flatten().filter(|at| *at > self.now).min();
         // The state is given back with the status.
-        let annotations = self.outdated_annotations(&desired, &view);
+        let annotations = self.outdated_annotations(&desired, &view).await;
         let written = self.write().await;
         // Neither write blocks the other. What is missing afterwards is written by the next reconcile.
         self.annotate(&annotations).await?;
@@ -415,11 +415,11 @@ where
             Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
         // A tenant may have written a revision that looks like that of the platform.
-        let is_exempted = match self.context.is_exempted(desired).await {
-            Ok(is_exempted) => is_exempted,
+        let is_forbidden = match self.context.forbids_adoption(desired).await {
+            Ok(is_forbidden) => is_forbidden,
             Err(failure) => return self.note_read_failure(desired, view, &failure),
         };
-        if is_exempted || !inputs.are_those_of(&details, desired) {
+        if is_forbidden || !inputs.are_those_of(&details, desired) {
             self.state.differs = Some((revision, inputs.digest));
             return;
         }

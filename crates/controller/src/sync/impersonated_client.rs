@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chandler_api::extensions::SYNC_FIELD_MANAGER;
 use chandler_core::failure::{Category, Failure, root_cause};
+use chandler_source::NamespaceSemaphore;
 use kube::{
     Client, Resource as _,
     api::{
@@ -13,7 +14,6 @@ use kube::{
     core::{Request, Status, request},
 };
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use crate::{error::management_category, parameters::impersonation};
 
@@ -65,8 +65,8 @@ pub struct ImpersonatedClient {
     pub client: Client,
     pub namespace: String,
     pub name: String,
-    /// Limits the concurrent requests of all Syncs.
-    pub limit: Arc<Semaphore>,
+    /// Limits the concurrent requests of all Syncs. Namespaces share it.
+    pub limit: Arc<NamespaceSemaphore>,
 }
 
 impl ImpersonatedClient {
@@ -127,8 +127,7 @@ impl ImpersonatedClient {
         })?;
         request.headers_mut().insert("impersonate-user", user);
         let answer = async {
-            // Fails only when the process ends.
-            let _permit = self.limit.acquire().await;
+            let _slot = self.limit.wait(&self.namespace).await;
             // As text: a client that cannot decode an object writes it to the log.
             self.client.request_text(request).await
         };

@@ -10,7 +10,7 @@ use chandler_core::{
     source::is_manifest,
     sync::{BuiltDocument, Document, ObjectId, check_files, read_objects},
 };
-use chandler_source::SourceTree;
+use chandler_source::{NamespaceSemaphore, SourceTree};
 use futures::future::{BoxFuture, ready};
 use kube::{
     Client,
@@ -18,7 +18,7 @@ use kube::{
     runtime::{reflector::store::Writer, watcher::Event},
 };
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::{
     ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, has_recorded, reconciler,
@@ -162,7 +162,7 @@ impl World {
             moves: ClusterMoves::default(),
             written: WrittenStatuses::default(),
             runs: Mutex::default(),
-            limit: Arc::new(Semaphore::new(4)),
+            limit: Arc::new(NamespaceSemaphore::new(4)),
             platform: "platform".to_owned(),
             tenancies: self.tenancies(&client),
             client,

@@ -16,12 +16,12 @@ const (
 	DefaultBudget = time.Minute
 	// interval is how often the CPU time of a call is read.
 	interval = time.Second
-	// firstInterval is when it is read for the first time.
+	// firstInterval is how often it is read before the call gets a lower priority.
 	firstInterval = 250 * time.Millisecond
 	// lowerAfter is the CPU time after which a call gets a lower priority.
 	lowerAfter = 200 * time.Millisecond
-	// lowerPriority gives a thread a tenth of the CPU time that others get, if they need it.
-	lowerPriority = 10
+	// heavyNice is the nice value of such a call: it gets a tenth of the CPU time of others in the container, if they need it.
+	heavyNice = 10
 )
 
 // Limit is the limit of every call.
@@ -76,15 +76,24 @@ func (w *watch) check() {
 		w.timer.ifRunning(w.limit.exceeded)
 		return
 	}
-	if used > lowerAfter && !w.lowered {
+	if used <= lowerAfter {
+		w.timer.again(firstInterval)
+		return
+	}
+	if !w.lowered {
 		w.timer.ifRunning(w.lower)
 	}
 	w.timer.again(interval)
 }
 
-// lower lowers the priority of the thread. If that is not possible, it keeps its priority.
+// lower lowers the priority of the thread. If that is not possible, or the process has a low priority itself, it keeps its
+// priority.
 func (w *watch) lower() {
-	w.lowered = unix.Setpriority(unix.PRIO_PROCESS, w.thread, lowerPriority) == nil
+	// The kernel returns 20 minus the nice value.
+	value, err := unix.Getpriority(unix.PRIO_PROCESS, w.thread)
+	if err == nil && 20-value < heavyNice {
+		w.lowered = unix.Setpriority(unix.PRIO_PROCESS, w.thread, heavyNice) == nil
+	}
 }
 
 // threadClock returns the clock of the CPU time of a thread of this process, as the kernel encodes it.

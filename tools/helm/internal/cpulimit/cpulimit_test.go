@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// priority returns the nice value of a thread. The kernel returns 20 less than it.
+// priority returns the nice value of a thread. The kernel returns 20 minus it.
 func priority(t *testing.T, thread int) int {
 	t.Helper()
 	value, err := unix.Getpriority(unix.PRIO_PROCESS, thread)
@@ -55,7 +55,7 @@ func TestACallThatUsesMuchGetsALowerPriorityAndNoOther(t *testing.T) {
 	go func() {
 		limit.Run(func() {
 			thread := unix.Gettid()
-			for end := time.Now().Add(20 * time.Second); priority(t, thread) != lowerPriority; {
+			for end := time.Now().Add(20 * time.Second); priority(t, thread) != heavyNice; {
 				if time.Now().After(end) {
 					t.Error("its priority was not lowered")
 					break

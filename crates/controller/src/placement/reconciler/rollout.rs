@@ -259,7 +259,6 @@ where
             let (name, text) = (all.get(key)?.name_any(), record.to_annotation()?);
             let api = &api;
             Some(async move {
-                let _permit = self.context.writes.acquire().await;
                 let patch = Patch::Merge(json!({"metadata": {"annotations": {ROLLOUT_ANNOTATION: text}}}));
                 let written = api.patch(&name, &PatchParams::default(), &patch).await;
                 let failed = |error| tracing::warn!(%error, name, "cannot record the state of a rollout");

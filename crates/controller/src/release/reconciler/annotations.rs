@@ -31,7 +31,7 @@ where
     /// Returns the annotations to change that depend on the placement, its policy and the inputs: what the policy says about the
     /// deletion of the Cluster is recorded for the case that the policy is deleted before, a request for a rollback of an earlier
     /// spec is removed, and which inputs were installed as an Extension of the platform is recorded for their removal.
-    pub(super) fn outdated_annotations(&self, desired: &Desired, view: &View) -> Annotations {
+    pub(super) async fn outdated_annotations(&self, desired: &Desired, view: &View) -> Annotations {
         if self.deleting() || view.facts.paused || status::is_paused(&*self.object) {
             return Annotations::new();
         }
@@ -45,7 +45,10 @@ where
             changes.remove(ROLLBACK_ANNOTATION);
         }
         let platform = desired.recorded.new_platform_inputs(inputs, self.installed.as_ref());
-        if let Some(platform) = platform.filter(|_| self.context.tenancies.restrict_releases()) {
+        // A release that is restricted is removed with its restrictions.
+        if let Some(platform) = platform.filter(|_| self.context.tenancies.restrict_releases())
+            && self.context.is_unrestricted(desired).await
+        {
             changes.insert(PLATFORM_INPUTS_ANNOTATION, Some(platform));
         }
         changes

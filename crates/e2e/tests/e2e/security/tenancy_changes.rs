@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use chandler_api::extensions::{PLATFORM_EXTENSION_ANNOTATION, RETRY_ANNOTATION, SUSPEND_ANNOTATION};
+use chandler_api::extensions::{
+    PLATFORM_EXTENSION_ANNOTATION, PLATFORM_INPUTS_ANNOTATION, RETRY_ANNOTATION, SUSPEND_ANNOTATION,
+};
 use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, wait::eventually};
 use chandler_sandbox::{
     certificates::Authority, git_server::GitServer, repository::ChartRepository, testing,
@@ -170,6 +172,32 @@ async fn a_removal_is_possible_and_runs_hooks_as_the_account() {
     blue.wait_gone("own").await;
     let maps: Api<ConfigMap> = Api::namespaced(test.management.client.clone(), "blue");
     assert!(maps.get_opt("own").await.unwrap().is_none(), "it was uninstalled");
+}
+
+/// An Extension of the platform that the AddonTenancy does not list has its rules, also when it is removed.
+#[tokio::test]
+async fn only_releases_without_rules_are_removed_without_them() {
+    let test = SelfHosted::new("tenancy-unlisted").await;
+    publish_settings(&test.repository, "settings", &["1.0.0"]).await;
+    apply_catalog(&test, "charts", &test.repository, json!({})).await;
+    let red = Tenant::new(&test, "red", &test.management.plane).await;
+    let selector = json!({"selector": {"matchLabels": {"kubernetes.io/metadata.name": "red"}}});
+    apply_tenancy(&test, "red", selector, json!({"platformExtensions": ["listed"]})).await;
+    let _manager = Manager::from_process(test.management.start_manager());
+    // The reconcile that would record the first one has ended when the second one is recorded.
+    for name in ["unlisted", "listed"] {
+        apply_extension(&test, name, "settings").await;
+        let extension = json!({"name": name, "scope": "Platform"});
+        let spec = json!({"clusters": {"name": "main"}, "extension": extension});
+        red.apply("ExtensionInstance", name, spec).await;
+        red.wait_ready(name).await;
+    }
+    let inputs = async |instance: &'static str| {
+        let release = red.release_of(instance).await.unwrap();
+        release.annotations().get(PLATFORM_INPUTS_ANNOTATION).cloned()
+    };
+    eventually("the listed one is recorded", || inputs("listed")).await;
+    assert_eq!(inputs("unlisted").await, None, "it would be removed without its rules");
 }
 
 /// The index of a repository that is allowed names an address that is not.
