@@ -80,7 +80,7 @@ impl TestSlot {
         slot
     }
 
-    /// Waits until no other test runs. The test must not have a slot yet.
+    /// Waits until no other test has a slot. The test must not have a slot yet.
     pub async fn exclusive() -> Arc<Self> {
         let held = HELD.with(Arc::clone);
         let mut held = held.lock().await;

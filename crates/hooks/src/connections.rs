@@ -92,9 +92,12 @@ mod tests {
 
         /// Waits until this many calls have begun.
         async fn wait_begun(&self, count: usize) {
-            while self.begun.load(Ordering::Relaxed) < count {
-                yield_now().await;
-            }
+            let begun = async {
+                while self.begun.load(Ordering::Relaxed) < count {
+                    yield_now().await;
+                }
+            };
+            timeout(Duration::from_secs(30), begun).await.expect("the calls begin");
         }
     }
 

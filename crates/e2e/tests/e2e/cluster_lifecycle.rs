@@ -281,7 +281,7 @@ fn proceeded_at(logs: &str, cluster: &str) -> Option<Timestamp> {
 /// Suspended releases are not uninstalled, so that deletions have to wait for them.
 #[tokio::test]
 async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets_it_proceed() {
-    const DEADLINE: Duration = Duration::from_mins(1);
+    const DEADLINE: Duration = Duration::from_secs(40);
     let world = World::new("deletion-deadline").await;
     let hooks = Hooks::new(&world);
     let seconds = DEADLINE.as_secs().to_string();

@@ -1,6 +1,6 @@
 //! Pushes survive SIGKILL: whenever the manager is killed, every change arrives once.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use chandler_api::extensions::{AddonRelease, Source, SyncObject, SyncStatus};
 use chandler_e2e::{
@@ -155,7 +155,9 @@ impl Pushes {
             manager.kill().await;
             // Until then, a driver may mark a pending revision as failed.
             until("the drivers exit with their manager", async || {
-                !drivers.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+                // It is empty if the process has exited and was not waited for.
+                let arguments = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                drivers.iter().all(|pid| arguments(pid).is_empty())
             })
             .await;
             let is_interrupted = |(name, status): &(String, String)| {

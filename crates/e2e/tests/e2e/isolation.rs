@@ -1,6 +1,6 @@
 //! A failing cluster or object never affects others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chandler_e2e::{
     unresponsive_server::{Answers, UnresponsiveServer},
@@ -73,12 +73,14 @@ async fn an_invalid_chart_reference_is_explained_and_can_be_fixed() {
 /// More releases than are reconciled at the same time need a repository that accepts connections and never answers.
 #[tokio::test]
 async fn a_repository_that_does_not_answer_delays_no_other_release() {
-    let world = World::exclusive("silent-repository").await;
+    let world = World::new("silent-repository").await;
     let _alpha = world.create_cluster("alpha").await;
     let silent = UnresponsiveServer::start(&world.dir, world.client.clone(), Answers::Nothing).await;
     let manager = world.start_manager();
+    let started = Instant::now();
     world.apply_placement("before", "hello", json!({"releaseName": "before"})).await;
     world.wait_ready("before", "alpha", 1).await;
+    let usual = started.elapsed();
     for number in 0..40 {
         let spec = json!({
             "repoURL": format!("https://127.0.0.1:{}/{number}", silent.port()),
@@ -92,7 +94,7 @@ async fn a_repository_that_does_not_answer_delays_no_other_release() {
     .await;
     world.apply_placement("hello", "hello", json!({})).await;
     // A request to the repository is given up after 30 seconds.
-    tokio::time::timeout(Duration::from_secs(20), world.wait_ready("hello", "alpha", 1))
+    tokio::time::timeout(usual + Duration::from_secs(15), world.wait_ready("hello", "alpha", 1))
         .await
         .expect("the release is delayed");
     manager.stop().await;

@@ -65,6 +65,7 @@ async fn a_stopped_api_server_is_reported_after_20_seconds_and_harms_no_other_cl
     // By the clock of the manager: how long a busy machine takes to store and to read the status does not count.
     let reported = Duration::try_from(ready.last_transition_time.0.duration_since(stopped_at)).unwrap();
     assert!(reported < REPORTED, "reported after {reported:?}");
+    assert!(stopped.elapsed() < 2 * REPORTED, "written after {:?}", stopped.elapsed());
     world.patch_placement("hello", json!({"valuesTemplate": "greeting: Hi"})).await;
     world.wait_ready("hello", "bravo", 2).await;
     assert!(manager.metrics().await["chandler_workload_cluster_outages_total"] >= 1.0);

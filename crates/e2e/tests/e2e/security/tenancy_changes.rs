@@ -174,17 +174,17 @@ async fn a_removal_is_possible_and_runs_hooks_as_the_account() {
     assert!(maps.get_opt("own").await.unwrap().is_none(), "it was uninstalled");
 }
 
-/// An Extension of the platform that the AddonTenancy does not list has its rules, also when it is removed.
+/// An Extension of the platform that the AddonTenancy does not list has its rules, also when it is removed: the record of releases
+/// without rules decides.
 #[tokio::test]
-async fn only_releases_without_rules_are_removed_without_them() {
+async fn a_release_with_rules_is_not_recorded_as_one_without() {
     let test = SelfHosted::new("tenancy-unlisted").await;
     publish_settings(&test.repository, "settings", &["1.0.0"]).await;
     apply_catalog(&test, "charts", &test.repository, json!({})).await;
     let red = Tenant::new(&test, "red", &test.management.plane).await;
     let selector = json!({"selector": {"matchLabels": {"kubernetes.io/metadata.name": "red"}}});
     apply_tenancy(&test, "red", selector, json!({"platformExtensions": ["listed"]})).await;
-    let _manager = Manager::from_process(test.management.start_manager());
-    // The reconcile that would record the first one has ended when the second one is recorded.
+    let manager = Manager::from_process(test.management.start_manager());
     for name in ["unlisted", "listed"] {
         apply_extension(&test, name, "settings").await;
         let extension = json!({"name": name, "scope": "Platform"});
@@ -197,6 +197,7 @@ async fn only_releases_without_rules_are_removed_without_them() {
         release.annotations().get(PLATFORM_INPUTS_ANNOTATION).cloned()
     };
     eventually("the listed one is recorded", || inputs("listed")).await;
+    manager.wait_idle().await;
     assert_eq!(inputs("unlisted").await, None, "it would be removed without its rules");
 }
 
