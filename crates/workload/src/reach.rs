@@ -51,6 +51,8 @@ use crate::{
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection on which nothing arrives for so long is broken: the API server ends every watch before that.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
+/// How much of an HTTP/1.1 response is read at once: as much as TLS encrypts at once. The head of a response must not be larger.
+const READ_BUFFER: usize = 16 << 10;
 /// How often a connection that many requests share is asked whether it still works, and how long the answer may take. Without
 /// that, requests would be sent over a connection that was dropped on its way.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -167,15 +169,23 @@ where
         deadlines: ResponseDeadlines { response: ANSWER_TIMEOUT, watch_silence },
         budget: budgets.cluster(&target.cluster),
     };
-    let client = service.client(exclusive, &HttpClient::builder(TokioExecutor::new()))?;
-    let shared = move || service.client(shared.clone(), &shared_connection());
+    let client = service.client(exclusive, &http_builder())?;
+    let shared = move || service.client(shared.clone(), &shared_http_builder());
     Ok(TargetClient { client, probe, shared: SharedClient(Arc::new(shared)) })
+}
+
+/// How connections are read. By default, the buffer of one that reads a large list grows to 400 KiB, and keeps that size while
+/// the watch that follows is open.
+fn http_builder() -> HttpBuilder {
+    let mut builder = HttpClient::builder(TokioExecutor::new());
+    builder.http1_read_buf_exact_size(READ_BUFFER);
+    builder
 }
 
 /// How requests share a connection. It is never given up because it is idle, which a connection with watches is if no other
 /// request is made.
-fn shared_connection() -> HttpBuilder {
-    let mut builder = HttpClient::builder(TokioExecutor::new());
+fn shared_http_builder() -> HttpBuilder {
+    let mut builder = http_builder();
     builder
         .timer(TokioTimer::new())
         .pool_idle_timeout(None)

@@ -17,8 +17,8 @@ use crate::locks::{Mutex, MutexGuard};
 /// The state of one release object.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileState {
-    /// The status that was written last, until the watch shows it.
-    pub status: Option<ReleaseStatus>,
+    /// The status that was written last, until the watch shows it: in a box, because most of the time there is none.
+    pub status: Option<Box<ReleaseStatus>>,
     /// The inputs, and the key for which they were resolved.
     pub inputs: Option<(InputsKey, Inputs)>,
     /// A foreign revision that was read, and the inputs that it differs from.
@@ -71,7 +71,7 @@ impl ReconcileStates {
     /// Drops the status that was written, if the watch shows it. It is large, and there may be many thousands of them.
     pub fn drop_status_if_current(&self, uid: &str, status: Option<&ReleaseStatus>) {
         if let Some(state) = self.lock().get_mut(uid)
-            && state.status.as_ref() == status
+            && state.status.as_deref() == status
         {
             state.status = None;
         }
@@ -92,14 +92,15 @@ mod tests {
 
     #[test]
     fn a_status_is_kept_until_the_watch_shows_it() {
-        let status = |revision| ReleaseStatus { revision: Some(revision), ..ReleaseStatus::default() };
+        let status =
+            |revision| Box::new(ReleaseStatus { revision: Some(revision), ..ReleaseStatus::default() });
         let all = ReconcileStates::default();
         all.insert("uid", ReconcileState { status: Some(status(2)), ..ReconcileState::default() });
         for other in [None, Some(status(1))] {
-            all.drop_status_if_current("uid", other.as_ref());
+            all.drop_status_if_current("uid", other.as_deref());
             assert_eq!(all.get("uid").status, Some(status(2)), "the watch lags behind");
         }
-        all.drop_status_if_current("uid", Some(&status(2)));
+        all.drop_status_if_current("uid", Some(&*status(2)));
         assert_eq!(all.get("uid").status, None);
     }
 }

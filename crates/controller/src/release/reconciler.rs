@@ -94,7 +94,7 @@ where
         // The cache is read after the state: a status that was dropped because the watch shows it is in the cache by now.
         let newest = context.releases.by_reference(&ObjectRef::from_obj(&*object));
         let object = newest.filter(|newest| newest.uid().as_ref() == Some(&uid)).unwrap_or(object);
-        let written = state.status.clone().or_else(|| object.status().cloned()).unwrap_or_default();
+        let written = state.status.as_deref().or_else(|| object.status()).cloned().unwrap_or_default();
         let mut status = written.clone();
         if let Some((_, inputs)) = &state.inputs {
             // Known although the write of the status failed: the format of the package selects the tool.

@@ -107,7 +107,7 @@ where
             self.context.caches.reconcile_states.insert(&self.uid, self.state.clone());
             let stored = status::write(&self.context.client, &*self.object, &self.status).await?;
             // As it was stored, because the watch shows times without fractions of a second.
-            self.state.status = stored.and_then(|stored| stored.status().cloned());
+            self.state.status = stored.and_then(|stored| stored.status().cloned()).map(Box::new);
         }
         if let Some(number) = self.outcome_number.take() {
             self.context.caches.operations.acknowledge(&self.uid, number);
