@@ -41,9 +41,10 @@ const FILL_TIMEOUT_PER_RELEASE: Duration = Duration::from_millis(100);
 /// How long each cluster may take until it is watched again.
 const WATCH_TIMEOUT_PER_CLUSTER: Duration = Duration::from_millis(200);
 const SHORTEST_TIMEOUT: Duration = Duration::from_mins(3);
-/// Longer than the interval at which the status of a placement with many clusters is written.
+/// With [`QUIET_PER_CLUSTER`], longer than the interval at which the status of a placement with many clusters is written.
 const QUIET: Duration = Duration::from_secs(12);
-const QUIET_TIMEOUT: Duration = Duration::from_mins(5);
+const QUIET_PER_CLUSTER: Duration = Duration::from_millis(20);
+const QUIET_TIMEOUT: Duration = Duration::from_mins(15);
 /// A manager that has sent nothing for so long after its start has nothing to do.
 const RESTART_QUIET: Duration = Duration::from_secs(4);
 const CHURN_WINDOW: Duration = Duration::from_secs(10);
@@ -52,6 +53,8 @@ const RESET: Duration = Duration::from_secs(15);
 /// A silent cluster is reported before this time.
 const SILENCE_REPORTED: Duration = Duration::from_secs(45);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The statuses of the placements list all clusters, so they are read less often if there are many.
+const STATUS_POLL_PER_CLUSTER: Duration = Duration::from_millis(1);
 
 pub struct Run<'a> {
     environment: &'a Environment,
@@ -195,7 +198,7 @@ impl<'a> Run<'a> {
         // The real cluster counts too.
         self.wait_ready(clusters + 1, timeout).await?;
         self.figures.fill_s = seconds(started.elapsed());
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         self.end(&step)
     }
 
@@ -209,12 +212,12 @@ impl<'a> Run<'a> {
 
     async fn churn(&mut self, changes: &mut LabelChanges) -> Result<()> {
         self.begin("churn");
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         let from = Timestamp::now();
         changes.churn(self.size.churn, CHANGES_PER_SECOND).await?;
         let requests = self.log.since(from).await?;
         self.figures.churn_status_writes = requests::most_status_writes(&requests, from, CHURN_WINDOW);
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         self.end("churn")
     }
 
@@ -236,7 +239,7 @@ impl<'a> Run<'a> {
         self.replayed.traffic().reset();
         self.start_manager()?;
         self.wait_watched().await?;
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         self.end(step)
     }
 
@@ -314,7 +317,7 @@ impl<'a> Run<'a> {
         self.figures.reset_concurrent_connects = counts.most_connecting;
         let requests = self.log.since(from).await?;
         self.figures.reset_status_writes = requests::count(&requests, LoggedRequest::is_status_write);
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         self.end("resetting all connections")
     }
 
@@ -354,6 +357,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Waits until the manager writes nothing any more.
+    async fn wait_quiet(&self) -> Result<()> {
+        let quiet = QUIET.max(QUIET_PER_CLUSTER * self.replayed.count());
+        self.log.wait_quiet(quiet, QUIET_TIMEOUT).await
+    }
+
     fn check_manager(&self) -> Result<()> {
         self.manager.as_ref().map_or(Ok(()), |manager| manager.child.check())?;
         Ok(())
@@ -375,7 +384,7 @@ impl<'a> Run<'a> {
                 ready.join(", ")
             );
             self.progress.advance(ready.first().map_or("no placement", String::as_str));
-            tokio::time::sleep(POLL_INTERVAL * 2).await;
+            tokio::time::sleep(POLL_INTERVAL.max(STATUS_POLL_PER_CLUSTER * clusters)).await;
         }
     }
 

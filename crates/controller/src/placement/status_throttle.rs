@@ -16,6 +16,10 @@ use crate::locks::Mutex;
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum time between such writes for a placement with many clusters, because the status lists all of them.
 const LONG_COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// The number of clusters above which [`LONG_COUNT_INTERVAL`] grows, so that the API server has time for other writes.
+const VERY_MANY_CLUSTERS: usize = 1_000;
+/// The growth per cluster: 90 s for 5,000 clusters, whose list takes the API server some seconds to store.
+const GROWTH_PER_CLUSTER: Duration = Duration::from_millis(20);
 /// A placement with more clusters than this has many.
 pub const MANY_CLUSTERS: usize = 100;
 
@@ -93,7 +97,11 @@ impl<P: PlacementKind> StatusThrottle<P> {
 
 /// Returns the minimum time between two writes that only change counts.
 fn write_interval(clusters: usize) -> Duration {
-    if clusters > MANY_CLUSTERS { LONG_COUNT_INTERVAL } else { COUNT_INTERVAL }
+    if clusters <= MANY_CLUSTERS {
+        return COUNT_INTERVAL;
+    }
+    let beyond = clusters.saturating_sub(VERY_MANY_CLUSTERS).try_into().unwrap_or(u32::MAX);
+    LONG_COUNT_INTERVAL + GROWTH_PER_CLUSTER.saturating_mul(beyond)
 }
 
 /// Returns whether two statuses differ in counts and messages only.
@@ -163,6 +171,7 @@ mod tests {
         assert!(throttle.delay(&placement, &one, &two).is_some_and(|wait| wait <= COUNT_INTERVAL));
         assert_eq!(throttle.delay(&placement, &two, &failed), None);
     }
+
     #[test]
     fn a_long_list_of_clusters_is_written_less_often() {
         let throttle = StatusThrottle::<HelmChartProxy>::default();
@@ -176,6 +185,13 @@ mod tests {
         throttle.record(&self::placement("1", None), one.clone());
         assert!(throttle.delay(&placement, &one, &two).is_some_and(|wait| wait > Duration::from_secs(9)));
         assert_eq!(throttle.delay(&placement, &two, &all), None, "a change of state is written at once");
+    }
+
+    #[test]
+    fn the_interval_grows_with_the_list_of_clusters() {
+        for (clusters, seconds) in [(1, 1), (100, 1), (101, 10), (1_000, 10), (2_000, 30), (5_000, 90)] {
+            assert_eq!(write_interval(clusters), Duration::from_secs(seconds), "{clusters} clusters");
+        }
     }
 
     #[test]

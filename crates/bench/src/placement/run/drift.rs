@@ -4,8 +4,8 @@ use anyhow::{Result, ensure};
 use tokio::time::Instant;
 
 use super::{
-    FILL_TIMEOUT_PER_RELEASE, LARGE_OBJECTS, POLL_INTERVAL, QUIET, QUIET_TIMEOUT, RESTART_QUIET, Restart,
-    Run, SHORTEST_TIMEOUT, Timestamp, elapsed, placements, seconds,
+    FILL_TIMEOUT_PER_RELEASE, LARGE_OBJECTS, POLL_INTERVAL, RESTART_QUIET, Restart, Run, SHORTEST_TIMEOUT,
+    Timestamp, elapsed, placements, seconds,
 };
 use crate::placement::{comparisons::WithDrift, figures::Figures};
 
@@ -35,7 +35,7 @@ impl Run<'_> {
         };
         self.begin("turning drift off");
         placements::set_drift(self.environment.client(), self.size.placements, false).await?;
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         self.end("turning drift off")?;
         Ok(with_drift)
     }
@@ -49,7 +49,7 @@ impl Run<'_> {
         placements::set_drift(self.environment.client(), self.size.placements, true).await?;
         self.wait_compared().await?;
         let counts = self.replayed.traffic().counts();
-        self.log.wait_quiet(QUIET, QUIET_TIMEOUT).await?;
+        self.wait_quiet().await?;
         for cluster in self.replayed.samples(1) {
             let reasons = placements::drift_reasons(self.environment.client(), &cluster).await?;
             let expected = usize::try_from(self.size.placements)?;
