@@ -11,13 +11,15 @@ use chandler_core::{
     policy::{ReleasePolicy, cycle_text, last_on_cluster_delete},
     release::{Claimant, ReleaseKind},
 };
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
-    Resource as _, ResourceExt as _,
+    Client, Resource as _, ResourceExt as _,
     api::{ApiResource, Preconditions},
     runtime::reflector::{ObjectRef, Store},
 };
 
 use crate::{
+    ManagementError,
     metrics::ReleaseCounts,
     policies::Policies,
     release,
@@ -57,6 +59,12 @@ impl<R: ReleaseKind> ReleaseCache<R> {
     pub fn of_owner_on(&self, owner: &str, cluster: &ClusterKey) -> Vec<Arc<R>> {
         let keys = self.index.lock().of_owner_on(status::kind::<R>(), owner, cluster);
         self.get(&keys)
+    }
+
+    /// Returns whether a placement has or had a release object on a cluster. After a new list of the watch, an object that is not in it
+    /// is missing in the cache a moment before it is known as deleted.
+    pub fn is_indexed(&self, owner: &str, cluster: &ClusterKey) -> bool {
+        !self.index.lock().of_owner_on(status::kind::<R>(), owner, cluster).is_empty()
     }
 
     /// Returns the release objects of a cluster.
@@ -103,6 +111,21 @@ impl AllKinds {
     /// Returns the release objects that claim a release. More than one is a collision.
     pub fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
         self.pairs.iter().flat_map(|pair| pair.claimants(cluster, release)).collect()
+    }
+
+    /// Returns whether a release object claims a release that the caches do not contain yet.
+    pub async fn has_uncached_claimant(
+        &self,
+        client: &Client,
+        cluster: &ClusterKey,
+        release: &ReleaseId,
+    ) -> Result<bool, ManagementError> {
+        for pair in &*self.pairs {
+            if pair.has_uncached_claimant(client, cluster, release).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns whether any release object is on this cluster.
@@ -167,6 +190,12 @@ impl AllKinds {
 /// The part of [`AllKinds`] that one kind of placements and its release objects contribute.
 pub trait PairCaches: Send + Sync {
     fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant>;
+    fn has_uncached_claimant<'a>(
+        &'a self,
+        client: &'a Client,
+        cluster: &'a ClusterKey,
+        release: &'a ReleaseId,
+    ) -> BoxFuture<'a, Result<bool, ManagementError>>;
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)>;
     fn release_counts(&self) -> ReleaseCounts;
     fn addons(&self, cluster: &ClusterKey, labels: &BTreeMap<String, String>) -> Vec<Addon>;
@@ -194,6 +223,19 @@ pub struct PairCache<P: PlacementKind> {
 impl<P: PlacementKind> PairCaches for PairCache<P> {
     fn claimants(&self, cluster: &ClusterKey, release: &ReleaseId) -> Vec<Claimant> {
         self.releases.claiming(cluster, release).iter().map(|object| release::claimant(&**object)).collect()
+    }
+
+    fn has_uncached_claimant<'a>(
+        &'a self,
+        client: &'a Client,
+        cluster: &'a ClusterKey,
+        release: &'a ReleaseId,
+    ) -> BoxFuture<'a, Result<bool, ManagementError>> {
+        async move {
+            let cached = self.releases.claiming(cluster, release);
+            release::has_uncached_claimant(client, cluster, release, &cached).await
+        }
+        .boxed()
     }
 
     fn releases(&self, cluster: &ClusterKey) -> Vec<(String, String)> {
@@ -291,9 +333,14 @@ impl<P: PlacementKind> PairCache<P> {
 
 /// Returns the placement of a release object.
 pub fn placement_of<P: PlacementKind>(placements: &Store<P>, release: &P::Release) -> Option<Arc<P>> {
+    placements.get(&placement_ref::<P>(release)?)
+}
+
+/// Returns the placement that a release object names as its owner.
+pub fn placement_ref<P: PlacementKind>(release: &P::Release) -> Option<ObjectRef<P>> {
     let kind = P::kind(&());
     let owner = release.owner_references().iter().find(|owner| owner.kind == kind)?;
-    placements.get(&ObjectRef::new(&owner.name).within(&release.namespace().unwrap_or_default()))
+    Some(ObjectRef::new(&owner.name).within(&release.namespace().unwrap_or_default()))
 }
 
 fn addon_name<P: PlacementKind>(release: &P::Release) -> String {

@@ -8,11 +8,13 @@ use chandler_core::{
 };
 use jiff::Timestamp;
 use kube::{
-    ResourceExt as _,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
     runtime::reflector::{ObjectRef, Store},
 };
 use serde_json::Value;
+
+use crate::{ManagementError, error::found};
 
 /// Returns the API resource of Clusters.
 pub fn resource() -> ApiResource {
@@ -102,6 +104,26 @@ fn uninstall_deadline(cluster: &DynamicObject, timeout: Duration) -> Option<Time
     cluster_deletion::uninstall_deadline(deleted, annotation, timeout)
 }
 
+/// Reads a Cluster from the API server. `None` means that it does not exist, or that the API server does not serve Clusters.
+pub async fn read(client: &Client, cluster: &ClusterKey) -> Result<Option<DynamicObject>, ManagementError> {
+    // A request without a name would list all Clusters.
+    if cluster.name.is_empty() {
+        return Ok(None);
+    }
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &cluster.namespace, &resource());
+    let read = found(api.get(&cluster.name).await);
+    read.map_err(|source| ManagementError::Read { what: format!("Cluster {cluster}"), source })
+}
+
+/// Reads the Clusters of a namespace from the API server. There are none if it does not serve Clusters.
+pub async fn list(client: &Client, namespace: &str) -> Result<Vec<DynamicObject>, ManagementError> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource());
+    let listed = found(api.list(&ListParams::default()).await);
+    let listed = listed
+        .map_err(|source| ManagementError::Read { what: format!("the Clusters of {namespace}"), source })?;
+    Ok(listed.map(|listed| listed.items).unwrap_or_default())
+}
+
 /// Returns the JSON form of an object.
 pub fn as_json(object: &DynamicObject) -> Value {
     serde_json::to_value(object).unwrap_or_default()
@@ -138,5 +160,47 @@ fn facts(cluster: &DynamicObject, uninstall_timeout: Duration) -> ClusterFacts {
         paused: view.spec.paused,
         control_plane: view.spec.control_plane_ref,
         uninstall_deadline: uninstall_deadline(cluster, uninstall_timeout),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api_server::FakeApiServer;
+
+    /// The path of [`cluster`].
+    pub const PATH: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/fleet/clusters/blue";
+
+    /// Cluster `fleet/blue`.
+    pub fn cluster() -> Value {
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": "blue", "namespace": "fleet", "uid": "7"},
+            "spec": {"paused": false},
+        })
+    }
+
+    /// Returns a cache that contains at most this Cluster.
+    pub fn cached(cluster: Option<Value>) -> Clusters {
+        let mut writer = reflector::store::Writer::new(resource());
+        writer.apply_watcher_event(&watcher::Event::Init);
+        if let Some(cluster) = cluster {
+            writer.apply_watcher_event(&watcher::Event::InitApply(serde_json::from_value(cluster).unwrap()));
+        }
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        Clusters::new(writer.as_reader(), Duration::from_mins(1))
+    }
+
+    #[tokio::test]
+    async fn a_cluster_of_a_kind_that_is_not_served_does_not_exist() {
+        let server = FakeApiServer::default();
+        server.delete_crds();
+        assert!(read(&server.client(), &ClusterKey::new("fleet", "blue")).await.unwrap().is_none());
+        assert!(read(&server.client(), &ClusterKey::new("fleet", "")).await.unwrap().is_none());
+        server.fail_reads(PATH);
+        assert!(read(&server.client(), &ClusterKey::new("fleet", "blue")).await.is_err());
     }
 }

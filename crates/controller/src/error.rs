@@ -11,6 +11,15 @@ pub enum ManagementError {
     Read { what: String, source: kube::Error },
 }
 
+/// Returns `None` for a 404: the object does not exist, or the API server does not serve its kind. `Api::get_opt` returns an error
+/// for the latter.
+pub fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// An error of a reconcile, which is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {

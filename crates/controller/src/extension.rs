@@ -4,6 +4,7 @@ mod cluster;
 mod controllers;
 mod folders;
 mod hooks;
+mod implicit_instances;
 mod registry;
 mod releases;
 mod resolver;

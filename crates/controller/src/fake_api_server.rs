@@ -22,6 +22,8 @@ pub struct Logged {
     pub dry_run: bool,
     /// Whether a patch is a server-side apply.
     applies: bool,
+    /// The labels `name=value` that listed objects have.
+    labels: Vec<String>,
 }
 
 impl Logged {
@@ -44,6 +46,10 @@ struct State {
     writes_left: Option<usize>,
     /// Whether impersonated users may do nothing.
     refuses_users: bool,
+    /// Paths whose reads fail.
+    unreadable: BTreeSet<String>,
+    /// Whether paths without an object, and lists, are not served at all, as without their CRD.
+    has_no_crds: bool,
 }
 
 #[derive(Clone, Default)]
@@ -110,6 +116,16 @@ impl FakeApiServer {
         self.state().refuses_users = true;
     }
 
+    /// Lets reads of a path fail.
+    pub fn fail_reads(&self, path: &str) {
+        self.state().unreadable.insert(path.to_owned());
+    }
+
+    /// Answers lists, and reads of paths without an object, as if their CRDs were deleted.
+    pub fn delete_crds(&self) {
+        self.state().has_no_crds = true;
+    }
+
     /// Returns when a client was killed.
     pub async fn killed(&self) {
         self.killed.notified().await;
@@ -136,7 +152,8 @@ impl FakeApiServer {
         let user = parts.headers.get("impersonate-user").map(|user| user.to_str().unwrap().to_owned());
         let content_type = parts.headers.get("content-type");
         let applies = content_type.is_some_and(|content| content == "application/apply-patch+yaml");
-        let logged = Logged { method: parts.method, path, user, dry_run, applies };
+        let labels = parts.uri.query().map(label_selector).unwrap_or_default();
+        let logged = Logged { method: parts.method, path, user, dry_run, applies, labels };
         let (code, body, dies) = self.state().handle(&logged, sent);
         if dies {
             self.killed.notify_one();
@@ -171,7 +188,7 @@ impl State {
         }
         let (code, body) = match logged.method {
             _ if self.refuses_users && logged.user.is_some() => failure(403),
-            Method::GET => self.read(&logged.path),
+            Method::GET => self.read(&logged.path, &logged.labels),
             Method::POST => self.create(&logged.path, sent),
             Method::PATCH => self.patch(logged, sent),
             Method::DELETE => self.delete(&logged.path, &sent),
@@ -180,12 +197,35 @@ impl State {
         (code, body, logged.is_write() && self.writes_left == Some(0))
     }
 
-    fn read(&mut self, path: &str) -> (u16, Value) {
-        let found = self.objects.get(path).cloned();
+    fn read(&mut self, path: &str, labels: &[String]) -> (u16, Value) {
+        if self.unreadable.contains(path) {
+            return failure(500);
+        }
+        let found = self.objects.get(path).cloned().or_else(|| self.list(path, labels));
+        if found.is_none() && self.has_no_crds {
+            return (404, "404 page not found".into());
+        }
         if let Some((path, object)) = self.overtaking.take_if(|(overtaken, _)| overtaken == path) {
             self.store(&path, object);
         }
         found.map_or_else(|| failure(404), |found| (200, found))
+    }
+
+    /// Returns the objects of a kind in a namespace.
+    fn list(&self, path: &str, labels: &[String]) -> Option<Value> {
+        let (_, kind) = path.split_once("/namespaces/")?.1.split_once('/')?;
+        if kind.contains('/') || self.has_no_crds {
+            return None;
+        }
+        let has_labels = |object: &Value| {
+            labels.iter().all(|label| {
+                label.split_once('=').is_some_and(|(name, value)| object["metadata"]["labels"][name] == value)
+            })
+        };
+        let prefix = format!("{path}/");
+        let objects = self.objects.iter().filter(|(path, _)| path.starts_with(&prefix));
+        let items: Vec<_> = objects.map(|(_, object)| object).filter(|object| has_labels(object)).collect();
+        Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
     }
 
     fn create(&mut self, path: &str, sent: Value) -> (u16, Value) {
@@ -203,9 +243,11 @@ impl State {
             None if logged.applies && !is_status => json!({}),
             None => return failure(404),
         };
-        let expected = &sent["metadata"]["resourceVersion"];
-        if !expected.is_null() && *expected != merged["metadata"]["resourceVersion"] {
-            return failure(409);
+        for field in ["uid", "resourceVersion"] {
+            let expected = &sent["metadata"][field];
+            if !expected.is_null() && *expected != merged["metadata"][field] {
+                return conflict(field);
+            }
         }
         if is_status && logged.applies {
             self.apply_status(path, &mut merged["status"], sent["status"].take());
@@ -239,11 +281,14 @@ impl State {
 
     fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
         let Some(existing) = self.objects.get(path).cloned() else { return failure(404) };
-        // Chandler deletes only what it has seen, so every deletion has both preconditions.
-        for field in ["uid", "resourceVersion"] {
-            if options["preconditions"][field] != existing["metadata"][field] {
-                return failure(409);
-            }
+        // Chandler deletes only what it has seen, so every deletion has the uid, and most have the version, too.
+        let preconditions = &options["preconditions"];
+        let version = &preconditions["resourceVersion"];
+        if preconditions["uid"] != existing["metadata"]["uid"] {
+            return conflict("uid");
+        }
+        if !version.is_null() && *version != existing["metadata"]["resourceVersion"] {
+            return conflict("resourceVersion");
         }
         if has_finalizers(&existing) {
             let mut deleting = existing;
@@ -275,8 +320,17 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
+/// Returns the labels of a query.
+fn label_selector(query: &str) -> Vec<String> {
+    let selector = query.split('&').find_map(|parameter| parameter.strip_prefix("labelSelector="));
+    let decoded = selector.map(|text| text.replace("%2F", "/").replace("%3D", "=").replace("%2C", ","));
+    decoded.map(|text| text.split(',').map(str::to_owned).collect()).unwrap_or_default()
+}
+
+/// Returns a response with an object, or with text.
 fn response(code: u16, body: &Value) -> Response<Body> {
-    Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).unwrap()
+    let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
+    Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
 }
 
 /// Returns the kinds of an API version.
@@ -292,11 +346,19 @@ fn resources(path: &str) -> Option<Value> {
     }))
 }
 
+/// Returns the answer to a request for an object with another value of a field.
+fn conflict(field: &str) -> (u16, Value) {
+    let (code, mut status) = failure(409);
+    status["message"] = format!("{field} mismatch").into();
+    (code, status)
+}
+
 fn failure(code: u16) -> (u16, Value) {
     let reason = match code {
         403 => "Forbidden",
         404 => "NotFound",
         409 => "Conflict",
+        500 => "InternalError",
         _ => "MethodNotAllowed",
     };
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "", "reason": reason}))

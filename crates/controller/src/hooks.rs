@@ -1,5 +1,6 @@
 //! Serves the runtime hooks of Cluster API.
 
+mod own_namespace;
 mod pending_operations;
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
@@ -12,6 +13,7 @@ pub use chandler_hooks::{Endpoint, FailurePolicy, HookHandler, HookResponse, Hoo
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 
+use self::own_namespace::only_in;
 pub use self::pending_operations::{BusyAddons, PendingOperations};
 use crate::StartupError;
 
@@ -66,7 +68,7 @@ pub async fn serve(
         certificate_lifetime: CERTIFICATE_LIFETIME,
         unreachable_limit: UNREACHABLE_LIMIT,
     };
-    Ok(chandler_hooks::start(client, options, handler).await?)
+    Ok(chandler_hooks::start(client, options, only_in(namespace, handler)).await?)
 }
 
 impl HookOptions {

@@ -21,7 +21,7 @@ use kube::{
 };
 
 use crate::{
-    caches::{PairCache, PairCaches, ReleaseCache, placement_of},
+    caches::{PairCache, PairCaches, ReleaseCache, placement_of, placement_ref},
     clusters::Clusters,
     kinds::{ComposeServices, ManagedKind},
     locks::Mutex,
@@ -185,7 +185,7 @@ where
         let (pair, ends) = *self;
         let PairEnds { placement_writer, release_writer, queued_placements, queued_releases } = ends;
         let first_lists =
-            [watch_placements::<P>(shared, placement_writer), watch_releases::<P>(shared, release_writer)];
+            [watch_placements(shared, placement_writer), watch_releases(shared, &pair, release_writer)];
         Box::new(WatchedPair { pair, first_lists, queued_placements, queued_releases })
     }
 }
@@ -282,7 +282,9 @@ pub fn release_context<P: PlacementKind>(
 ) -> ReleaseContext<P::Release> {
     let shared = shared.clone();
     let ManagementCaches { clusters, references, catalogs, source_packages, tunnels: _ } = caches.clone();
-    let placement_state = placement_state(pair, clusters.clone(), written.clone());
+    let placement_state =
+        placement_state(pair, clusters.clone(), written.clone(), shared.watch_filter.clone());
+    let placement_exists = release::placement_exists::<P>(&shared.client, shared.watch_filter.as_deref());
     ReleaseContext {
         secrets: release::Secrets::new(
             shared.client.clone(),
@@ -308,6 +310,7 @@ pub fn release_context<P: PlacementKind>(
         max_timeout: shared.quotas.max_timeout,
         is_ours: ownership(shared.watch_filter, pair.placements.clone()),
         placement_state,
+        placement_exists,
         republished: Mutex::new(HashSet::new()),
     }
 }
@@ -332,17 +335,21 @@ fn placement_state<P: PlacementKind>(
     pair: &Pair<P>,
     clusters: Clusters,
     written: Arc<RecentWrites<P, P::Release>>,
+    filter: Option<String>,
 ) -> PlacementStateOf<P::Release> {
     let Pair { placements, placement_queue, policies, .. } = pair.clone();
     Box::new(move |release| {
         let Some(placement) = placement_of(&placements, release) else {
             let on_cluster_delete = last_on_cluster_delete(release);
-            return PlacementState { on_cluster_delete, ..PlacementState::default() };
+            let is_watched = filter.is_none() || release.labels().get(WATCH_FILTER_LABEL) == filter.as_ref();
+            let is_uncached = is_watched && placement_ref::<P>(release).is_some();
+            return PlacementState { is_uncached, on_cluster_delete, ..PlacementState::default() };
         };
         let policy = policies.of(&*placement);
         let deleting = placement.meta().deletion_timestamp.is_some();
         let cluster = P::cluster_of(release).and_then(|key| Some((clusters.get(&key)?, key)));
         PlacementState {
+            is_uncached: false,
             paused: status::is_paused(&*placement),
             // A placement that is being deleted changes its release objects no more.
             is_applied: deleting
@@ -372,11 +379,20 @@ fn watch_placements<P: PlacementKind>(shared: &Shared, writer: Writer<P>) -> Fir
     watch(shared.client.clone(), &scope, &resource, writer, move |change| router.on_placement::<P>(change))
 }
 
-fn watch_releases<P: PlacementKind>(shared: &Shared, writer: Writer<P::Release>) -> FirstList {
+fn watch_releases<P: PlacementKind>(
+    shared: &Shared,
+    pair: &Pair<P>,
+    writer: Writer<P::Release>,
+) -> FirstList {
     let resource = ApiResource::erase::<P::Release>(&());
+    let placement_queue = pair.placement_queue.clone();
     let (router, release_caches, all_kinds) =
         (shared.router.clone(), shared.release_caches.clone(), shared.all_kinds.clone());
     watch(shared.client.clone(), &shared.scope, &resource, writer, move |change| {
+        if let Change::Deleted(release) = change {
+            // Before the placement is enqueued, which creates the object again.
+            placement_queue.record_deleted(release);
+        }
         router.on_release::<P>(change);
         match change {
             Change::Applied(release) => release_caches.on_applied(*release),

@@ -27,8 +27,15 @@ pub use status_throttle::StatusThrottle;
 
 use self::pending::Pending;
 use crate::{
-    ReconcileError, caches::ReleaseCache, clusters::Clusters, events::Events, metrics::Metrics,
-    policies::Policies, queue::Trigger, routing::Revision, values::ValuesSecrets,
+    ReconcileError,
+    caches::{ReleaseCache, placement_ref},
+    clusters::Clusters,
+    events::Events,
+    metrics::Metrics,
+    policies::Policies,
+    queue::Trigger,
+    routing::Revision,
+    values::ValuesSecrets,
 };
 
 /// A release that follows the newest version of its package.
@@ -86,6 +93,13 @@ impl<P: PlacementKind> PlacementQueue<P> {
     pub fn enqueue(&self, placement: ObjectRef<P>, scope: &ReconcileScope) {
         self.pending.add(&placement, scope);
         self.placements.enqueue(placement);
+    }
+
+    /// Records that the watch has shown the deletion of a release object.
+    pub fn record_deleted(&self, release: &P::Release) {
+        if let (Some(placement), Some(cluster)) = (placement_ref::<P>(release), P::cluster_of(release)) {
+            self.pending.require_confirmation(&placement, cluster);
+        }
     }
 
     /// Returns whether the release objects of a placement have been written for its current revision.

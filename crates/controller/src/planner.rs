@@ -12,7 +12,6 @@ use chandler_api::{
     addons::{HelmChartProxy, HelmReleaseProxy},
     extensions::{
         AddonPolicy, AddonRelease, Extension, ExtensionCatalog, ExtensionInstance, PlacementKindName, Source,
-        SyncObject,
     },
 };
 use chandler_core::{
@@ -43,8 +42,7 @@ use crate::{
     catalog::Catalogs,
     clusters::{self, Clusters},
     events::Events,
-    extension::{CLUSTER, Listed, OneShotResolver, Platform, resolver},
-    fleet::FleetQueues,
+    extension::{Listed, OneShotResolver, Platform, resolver},
     kinds::ComposeServices,
     locks::Mutex,
     metrics::Metrics,
@@ -52,17 +50,15 @@ use crate::{
     pair::{KindController, Pair},
     parameters::ParameterSources,
     policies::Policies,
-    queue::Trigger,
     quotas::Quotas,
     references::References,
     release::{NamedCatalogs, ReconcileStates, ReleaseCaches},
     routing::{Index, Queues, Router},
     run::{ManagementCaches, Shared, ToolOptions, records_of, supervise},
     sources::{SourcePackages, Sources},
-    status,
     templates::{Evaluations, TemplateQuota, Templates},
     tenancies::Tenancies,
-    tunnel::{TunnelQueues, Tunnels},
+    tunnel::Tunnels,
     watch::{Change, Scope},
 };
 
@@ -148,7 +144,7 @@ impl Planner {
         let (metrics, scope) = (Metrics::new(), Scope { namespace: None, labels: None });
         let index = Arc::new(Mutex::new(Index::new(&platform.namespace)));
         let (policies, mut policy_writers) = Policies::new(vec![scope], &platform.namespace);
-        let router = Router::new(index.clone(), unused_queues(&metrics));
+        let router = Router::new(index.clone(), Queues::unused(&metrics));
         policy_writers.fill(objects.policies, &router);
         let mut charts = Pair::<HelmChartProxy>::new(&metrics, &index, &policies);
         charts.1.fill(objects.charts, objects.chart_releases, &router);
@@ -265,20 +261,6 @@ fn readable(mut catalogs: Vec<ExtensionCatalog>) -> Vec<ExtensionCatalog> {
         catalog.status.get_or_insert_default().conditions.push(read);
     }
     catalogs
-}
-
-/// Returns queues that nothing reads.
-fn unused_queues(metrics: &Metrics) -> Queues {
-    Queues {
-        pairs: Vec::new(),
-        clusters: Trigger::new(CLUSTER, metrics).0,
-        extensions: Vec::new(),
-        catalogs: Vec::new(),
-        sources: Vec::new(),
-        syncs: Trigger::new(status::kind::<SyncObject>(), metrics).0,
-        fleet: FleetQueues::default(),
-        tunnels: TunnelQueues::default(),
-    }
 }
 
 /// Returns what the controllers would share. Its Events are discarded.

@@ -12,6 +12,7 @@ mod placement_state;
 mod reconcile_state;
 mod reconciler;
 mod secrets;
+mod uncached;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -31,6 +32,7 @@ pub use operate::{Done, Outcome};
 pub use placement_state::PlacementState;
 pub use reconcile_state::ReconcileStates;
 pub use secrets::Secrets;
+pub use uncached::{PlacementExists, has_uncached_claimant, placement_exists};
 
 use crate::{
     ReconcileError,
@@ -77,6 +79,7 @@ pub struct ReleaseContext<R: ReleaseKind> {
     pub max_timeout: Duration,
     pub is_ours: IsOurs<R>,
     pub placement_state: PlacementStateOf<R>,
+    pub placement_exists: PlacementExists<R>,
     /// Warnings already sent about versions that were published again with other content.
     pub republished: Mutex<HashSet<String>>,
 }

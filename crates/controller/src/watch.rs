@@ -1,5 +1,10 @@
 //! Watches the management cluster with backoff and without managed fields. An object that cannot be decoded is logged
 //! and skipped, so that it does not stall the watch.
+//!
+//! Each kind has its own watch and its own cache, so caches of different kinds show different moments: a connection that is dropped
+//! silently shows nothing for about a minute, while the other watches go on. An object that a cache does not contain may exist, and
+//! one that it contains may have been deleted, or moved to another management cluster. Before Chandler deletes or uninstalls
+//! something, removes a finalizer or creates an object again because of a missing object, it reads that object from the API server.
 
 use std::{collections::HashSet, fmt::Debug, hash::Hash, time::Duration};
 

@@ -18,7 +18,6 @@ use chandler_core::{
     placement::{KubernetesFollower, addon_release_name},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
@@ -28,15 +27,16 @@ use kube::{
 use serde_json::json;
 
 use super::{
+    implicit_instances::{Applied, ImplicitInstances, provisioned_after},
     registry::{RegisteredExtension, Snapshot},
     resolver::{ResolveError, Resolved, Resolver},
 };
 use crate::{
-    ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, overwrite, queue,
-    tunnel::Tunnels,
+    ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, queue, tunnel::Tunnels,
 };
 
-/// Delay before a Cluster is reconciled again whose extensions could not be resolved because a request failed.
+/// Delay before a Cluster is reconciled again whose extensions could not be resolved because a request failed, or whose
+/// implicit instances could not be written because a cache lags behind.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The context of the reconciler of Clusters.
@@ -73,6 +73,14 @@ struct Reconciler {
     published: Snapshot,
 }
 
+/// What is known after the implicit instances have been written.
+struct Written {
+    /// The instances that are not installed yet.
+    pending: Vec<Addon>,
+    /// Whether some were not written because the cache of instances lags behind.
+    is_lagging: bool,
+}
+
 impl Reconciler {
     async fn run(&self) -> Result<Action, ReconcileError> {
         let instances = self.context.resolver.instances(&self.key, self.cluster.labels());
@@ -94,17 +102,22 @@ impl Reconciler {
         };
         let complete =
             self.published.is_complete_in(&[&self.key.namespace, &self.context.resolver.platform.namespace]);
+        let mut is_lagging = false;
         // While sources are read for the first time, and without a resolution, instances are neither created nor deleted.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let requests: Vec<_> = listed.into_iter().chain(defaults).collect();
-            problems.extend(self.apply_implicit_changes(&instances, &requests, resolved).await?);
+            let written = self.apply_implicit_changes(&instances, &requests, resolved).await?;
+            // Paused, deleted and replaced Clusters get no conditions, either.
+            let Some(written) = written else { return Ok(Action::requeue(RETRY)) };
+            problems.extend(written.pending);
+            is_lagging = written.is_lagging;
         } else if (relevant || !complete) && problems.is_empty() && !self.is_reported_ready() {
             problems.push(Addon::not_ready("extensions", "they are being resolved"));
         }
         if relevant || gates_on_addons(&self.cluster.data) {
             self.update_conditions(resolved.as_deref(), problems).await?;
         }
-        Ok(next(&self.cluster, failed.as_ref()))
+        Ok(next(&self.cluster, failed.as_ref(), is_lagging))
     }
 
     /// Uninstalls the releases that own resources outside of a Cluster that is being deleted.
@@ -121,7 +134,7 @@ impl Reconciler {
                 source,
             })?;
         }
-        Ok(next(&self.cluster, None))
+        Ok(next(&self.cluster, None, false))
     }
 
     /// Returns the add-ons whose versions follow the Kubernetes version without an Extension.
@@ -207,13 +220,13 @@ impl Reconciler {
         provisioned.split(',').map(str::trim).filter(|key| !key.is_empty()).map(ExtensionKey::parse).collect()
     }
 
-    /// Creates and deletes implicit instances. Returns those that are not installed yet.
+    /// Creates and deletes implicit instances. Returns `None` if nothing was written because the cached Cluster is outdated.
     async fn apply_implicit_changes(
         &self,
         instances: &[Arc<ExtensionInstance>],
         requests: &[ImplicitRequest],
         resolved: &Resolved,
-    ) -> Result<Vec<Addon>, ReconcileError> {
+    ) -> Result<Option<Written>, ReconcileError> {
         let provisioned = self.provisioned();
         let instances: Vec<_> = instances.iter().map(AsRef::as_ref).collect();
         let releases = self.context.resolver.releases.on_cluster(&self.key);
@@ -237,11 +250,26 @@ impl Reconciler {
             is_needed: &is_needed,
             is_placed: &is_placed,
         });
-        self.write(&changes, &instances).await?;
-        if changes.provisioned != provisioned {
-            self.write_provisioned(&changes.provisioned).await?;
+        let Applied::Except(refused) = self.implicit(&instances).apply(&changes).await? else {
+            return Ok(None);
+        };
+        self.delete_obsolete(&changes, &instances).await?;
+        let recorded = provisioned_after(&changes, &provisioned, &refused, &self.key.name);
+        if recorded != provisioned {
+            self.write_provisioned(&recorded).await?;
         }
-        Ok(pending_addons(&changes.apply, &instances))
+        let pending = pending_addons(&changes.apply, &instances);
+        Ok(Some(Written { pending, is_lagging: !refused.is_empty() }))
+    }
+
+    fn implicit<'a>(&'a self, cached: &'a [&'a ExtensionInstance]) -> ImplicitInstances<'a> {
+        ImplicitInstances {
+            client: &self.context.client,
+            events: &self.context.events,
+            key: &self.key,
+            cluster: &self.cluster,
+            cached,
+        }
     }
 
     fn is_published(&self, key: &ExtensionKey) -> bool {
@@ -249,50 +277,25 @@ impl Reconciler {
         self.published.is_published(key.namespace(&self.key.namespace, platform), &key.local_name())
     }
 
-    async fn write(
+    async fn delete_obsolete(
         &self,
         changes: &ImplicitChanges,
         instances: &[&ExtensionInstance],
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<(), ManagementError> {
         let api: Api<ExtensionInstance> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
-        for instance in &changes.apply {
-            let mut instance = instance.clone();
-            instance.metadata.owner_references = Some(vec![self.owner()]);
-            let name = instance.name_any();
-            let written =
-                overwrite::apply(&api, &instance, |existing, desired| existing.spec == desired.spec)
-                    .await
-                    .map_err(|source| ManagementError::Write {
-                        kind: "ExtensionInstance",
-                        name: name.clone(),
-                        source,
-                    })?;
-            if changes.restored.contains(&name) {
-                let note = "Restored, because this extension is enforced on this cluster";
-                self.context.events.warning(&written, "Restored", note);
-            }
-        }
         for instance in instances.iter().filter(|instance| changes.delete.contains(&instance.name_any())) {
             delete(&api, *instance).await?;
         }
         Ok(())
     }
 
-    fn owner(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"),
-            kind: "Cluster".to_owned(),
-            name: self.key.name.clone(),
-            uid: self.cluster.uid().unwrap_or_default(),
-            ..OwnerReference::default()
-        }
-    }
-
     async fn write_provisioned(&self, provisioned: &BTreeSet<ExtensionKey>) -> Result<(), ManagementError> {
         // Sorted by text, so that equal sets give equal annotations.
         let provisioned: BTreeSet<_> = provisioned.iter().map(ToString::to_string).collect();
         let provisioned = provisioned.into_iter().collect::<Vec<_>>().join(",");
-        let patch = json!({"metadata": {"annotations": {GIVEN_ANNOTATION: provisioned}}});
+        // With the uid, because these extensions were not installed on a new Cluster of the same name.
+        let uid = self.cluster.uid();
+        let patch = json!({"metadata": {"uid": uid, "annotations": {GIVEN_ANNOTATION: provisioned}}});
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let done = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
@@ -353,9 +356,11 @@ impl Reconciler {
     }
 }
 
-/// Returns when a Cluster is reconciled again without an event: at the next resync, or soon if a request has failed.
-fn next(cluster: &DynamicObject, failed: Option<&ResolveError>) -> Action {
+/// Returns when a Cluster is reconciled again without an event: at the next resync, or soon if a request has failed or a
+/// cache lags behind.
+fn next(cluster: &DynamicObject, failed: Option<&ResolveError>, is_lagging: bool) -> Action {
     match failed {
+        _ if is_lagging => Action::requeue(RETRY),
         Some(ResolveError::UnknownKubernetes(why)) if why.is_transient() => Action::requeue(RETRY),
         _ => queue::resync(cluster),
     }
@@ -399,13 +404,14 @@ mod tests {
         let unknown = |why| ResolveError::UnknownKubernetes(why);
         let not_listed = ReferenceError::NotListed { group: "example".to_owned(), kind: "Plane".to_owned() };
         let rows = [
-            (None, queue::resync(&cluster)),
-            (Some(ResolveError::Pending), queue::resync(&cluster)),
-            (Some(unknown(UnknownKubernetes::NotNamed)), queue::resync(&cluster)),
-            (Some(unknown(not_listed.into())), Action::requeue(RETRY)),
+            (None, false, queue::resync(&cluster)),
+            (None, true, Action::requeue(RETRY)),
+            (Some(ResolveError::Pending), false, queue::resync(&cluster)),
+            (Some(unknown(UnknownKubernetes::NotNamed)), false, queue::resync(&cluster)),
+            (Some(unknown(not_listed.into())), false, Action::requeue(RETRY)),
         ];
-        for (failed, expected) in rows {
-            assert_eq!(next(&cluster, failed.as_ref()), expected, "{failed:?}");
+        for (failed, is_lagging, expected) in rows {
+            assert_eq!(next(&cluster, failed.as_ref(), is_lagging), expected, "{failed:?} {is_lagging}");
             assert_ne!(expected, Action::await_change());
         }
     }

@@ -47,7 +47,8 @@ impl HookHandler for ExtensionHooks {
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
         let operations = self.pending_operations.after_control_plane_upgrade(cluster, version);
-        let extensions = first_block(operations, || self.after_control_plane(cluster, version));
+        let known = first_block(operations, || self.wait_until_known(cluster));
+        let extensions = first_block(known, || self.after_control_plane(cluster, version));
         first_block(extensions, || match parse_kubernetes_version(version) {
             Some(version) => answer(after_control_plane(&self.followers(cluster), &version), &version),
             None => HookResponse::Proceed,
@@ -59,6 +60,21 @@ impl HookHandler for ExtensionHooks {
     }
 
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
+        first_block(self.wait_until_known(cluster), || self.before_delete(cluster))
+    }
+}
+
+impl ExtensionHooks {
+    /// Responds with `Proceed` if the cache contains the Cluster. Else its add-ons are unknown: Cluster API calls hooks for Clusters
+    /// that exist, so the watch is late. Clusters of namespaces that are not watched do not get here: see [`crate::hooks::serve`].
+    fn wait_until_known(&self, cluster: &ClusterKey) -> HookResponse {
+        if self.clusters.get(cluster).is_some() {
+            return HookResponse::Proceed;
+        }
+        wait(format!("Cluster {cluster} is not known yet"))
+    }
+
+    fn before_delete(&self, cluster: &ClusterKey) -> HookResponse {
         let facts = self.clusters.facts(cluster);
         let removed_first = self.all_kinds.removed_first(cluster).into_iter();
         let pending: Vec<_> = removed_first.map(|release| release.pending).collect();
@@ -67,11 +83,10 @@ impl HookHandler for ExtensionHooks {
         }
         wait(waiting_text(&pending, facts.uninstall_deadline))
     }
-}
 
-impl ExtensionHooks {
     fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        let extensions = self.extensions_before(cluster, from, to);
+        let known = self.wait_until_known(cluster);
+        let extensions = first_block(known, || self.extensions_before(cluster, from, to));
         first_block(extensions, || self.followers_before(cluster, from, to))
     }
 
@@ -235,4 +250,71 @@ fn first_block(first: HookResponse, then: impl FnOnce() -> HookResponse) -> Hook
 
 fn wait(message: String) -> HookResponse {
     HookResponse::RetryAfter { seconds: RETRY_AFTER, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::reflector::store::Writer;
+
+    use super::*;
+    use crate::{
+        caches::ReleaseCache,
+        clusters::tests::{cached, cluster},
+        controllers::{Controllers, Handles},
+        extension::{
+            ExtensionRegistry, Platform,
+            registry::catalog_offers::CatalogOffers,
+            resolver::{LastResolutions, solver::Solver},
+        },
+        locks::Mutex,
+        metrics::Metrics,
+        references::References,
+        release::NamedCatalogs,
+        routing::Index,
+        sources::testing::{offline, packages},
+        watch::Scope,
+    };
+
+    /// Returns the hooks of a manager that knows these Clusters, and no add-ons.
+    fn hooks_without_addons(clusters: Clusters) -> ExtensionHooks {
+        let folder = tempfile::tempdir().unwrap();
+        let (client, metrics) = (offline(), Metrics::new());
+        let (scope, packages) = (Scope { namespace: None, labels: None }, packages(folder.path()));
+        let platform = Platform::new("platform".to_owned(), None);
+        let (_, Handles { router, all_kinds, catalogs, tunnels: _ }) =
+            Controllers::new(&scope, None, platform.clone(), None, &packages, &metrics);
+        let index = Arc::new(Mutex::new(Index::new(&platform.namespace)));
+        let catalogs = NamedCatalogs::new(client.clone(), catalogs, platform.namespace.clone());
+        let resolver = Resolver {
+            references: References::new(client, scope, router.clone()),
+            instances: Writer::new(()).as_reader(),
+            releases: ReleaseCache::new(index, Writer::new(()).as_reader()),
+            registry: ExtensionRegistry::default(),
+            offers: CatalogOffers::new(catalogs),
+            platform,
+            router,
+            last: LastResolutions::default(),
+            solver: Solver::default(),
+            metrics,
+        };
+        let pending_operations = PendingOperations(Box::new(|_| Vec::new()));
+        ExtensionHooks { pending_operations, resolver: Arc::new(resolver), clusters, all_kinds }
+    }
+
+    fn answers(clusters: Clusters) -> [HookResponse; 4] {
+        let (hooks, blue) = (hooks_without_addons(clusters), ClusterKey::new("fleet", "blue"));
+        [
+            hooks.before_cluster_upgrade(&blue, "v1.34.4", "v1.35.4"),
+            hooks.before_control_plane_upgrade(&blue, "v1.34.4", "v1.35.4"),
+            hooks.after_control_plane_upgrade(&blue, "v1.35.4"),
+            hooks.before_cluster_delete(&blue),
+        ]
+    }
+
+    #[tokio::test]
+    async fn upgrades_and_deletions_wait_until_the_cluster_is_cached() {
+        let unknown = wait("Cluster fleet/blue is not known yet".to_owned());
+        assert_eq!(answers(cached(None)), [(); 4].map(|()| unknown.clone()));
+        assert_eq!(answers(cached(Some(cluster()))), [(); 4].map(|()| HookResponse::Proceed));
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use chandler_core::{identity::ClusterKey, placement::PlacementKind};
@@ -14,6 +14,10 @@ use crate::{
     queue::RESYNC,
     routing::Revision,
 };
+
+/// How long the creation of a release object has to be confirmed after its deletion: longer than any watch can be silent, and than
+/// paused Clusters are not reconciled.
+const CONFIRM_FOR: Duration = Duration::from_mins(30);
 
 /// The clusters of a placement to reconcile. The status is updated in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,8 @@ struct Entry {
     applied: Option<Revision>,
     /// Clusters whose release object cannot be composed, and why.
     failing: BTreeMap<ClusterKey, String>,
+    /// Clusters that may have had a release object, so that it is created only if that is confirmed, and since when.
+    unconfirmed: HashMap<ClusterKey, Instant>,
 }
 
 impl<P: PlacementKind> Clone for Pending<P> {
@@ -101,6 +107,7 @@ impl<P: PlacementKind> Pending<P> {
             }
             Some(ReconcileScope::All) | None => {
                 entry.complete = Some(Instant::now());
+                entry.unconfirmed.retain(|_, since| since.elapsed() < CONFIRM_FOR);
                 ReconcileScope::All
             }
         }
@@ -114,6 +121,21 @@ impl<P: PlacementKind> Pending<P> {
     /// Returns whether a revision of the placement has been applied to all clusters.
     pub fn is_applied(&self, placement: &ObjectRef<P>, revision: Revision) -> bool {
         self.lock().get(placement).is_some_and(|entry| entry.applied == Some(revision))
+    }
+
+    /// Lets the next creation of a cluster's release object wait for a confirmation.
+    pub fn require_confirmation(&self, placement: &ObjectRef<P>, cluster: ClusterKey) {
+        // A placement without an entry has not been reconciled yet, or is deleted.
+        if let Some(entry) = self.lock().get_mut(placement) {
+            entry.unconfirmed.insert(cluster, Instant::now());
+        }
+    }
+
+    /// Returns whether a cluster's release object is created only if that is confirmed.
+    pub fn requires_confirmation(&self, placement: &ObjectRef<P>, cluster: &ClusterKey) -> bool {
+        let entries = self.lock();
+        let since = entries.get(placement).and_then(|entry| entry.unconfirmed.get(cluster));
+        since.is_some_and(|since| since.elapsed() < CONFIRM_FOR)
     }
 
     /// Sets the clusters that a reconcile could not finish. The next one retries and reports them.
@@ -193,6 +215,21 @@ mod tests {
         pending.add(&placement, &ReconcileScope::All);
         pending.add(&placement, &one("blue"));
         assert_eq!(pending.take(&placement, revision(1)), ReconcileScope::All);
+    }
+
+    #[test]
+    fn confirmations_are_required_of_placements_that_are_reconciled() {
+        let (pending, placement) =
+            (Pending::<HelmChartProxy>::default(), ObjectRef::new("hello").within("fleet"));
+        let blue = ClusterKey::new("fleet", "blue");
+        pending.require_confirmation(&placement, blue.clone());
+        assert!(!pending.requires_confirmation(&placement, &blue), "the placement is unknown");
+        pending.take(&placement, revision(1));
+        pending.require_confirmation(&placement, blue.clone());
+        assert!(pending.requires_confirmation(&placement, &blue));
+        assert!(!pending.requires_confirmation(&placement, &ClusterKey::new("fleet", "green")));
+        pending.forget(&placement);
+        assert!(!pending.requires_confirmation(&placement, &blue));
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Reconciles a placement.
 
+mod confirm;
+mod deletion;
 mod rollout;
+#[cfg(test)]
+mod tests;
+mod write;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +14,7 @@ use std::{
 };
 
 use chandler_api::{
-    capi::{CLUSTER_GROUP, CLUSTER_VERSION, DELETE_FOR_MOVE_ANNOTATION},
-    extensions::UNSELECTED_ANNOTATION,
+    capi::{CLUSTER_GROUP, CLUSTER_VERSION},
     reasons::PlacementReason,
     status::PlacementStatus,
 };
@@ -18,24 +22,19 @@ use chandler_core::{
     conditions,
     identity::{ClusterKey, ClusterMap},
     naming,
-    placement::{
-        Change, ClusterFailure, DeleteFailure, PlacementKind, PlacementSummary, Selection, changes, report,
-    },
-    policy::is_marked_unselected,
-    release::{ReleaseKind, unused_values_secret},
+    placement::{Change, ClusterFailure, PlacementKind, PlacementSummary, Selection, changes, report},
+    release::ReleaseKind,
 };
-use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Resource, ResourceExt as _,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams},
+    api::DynamicObject,
     core::NamespaceResourceScope,
     runtime::{controller::Action, reflector::ObjectRef},
 };
-use serde_json::json;
 
-use self::rollout::RolloutMode;
+use self::{confirm::Unconfirmed, rollout::RolloutMode};
 use super::{
     ComposeError, ComposeMode, ComposedRelease, PlacementContext, WriteValues,
     pending::ReconcileScope,
@@ -43,7 +42,7 @@ use super::{
     status_throttle::MANY_CLUSTERS,
     unfinished::{Unfinished, unfinished},
 };
-use crate::{ManagementError, ReconcileError, clusters, overwrite, queue, routing::Revision, status};
+use crate::{ReconcileError, clusters, queue, routing::Revision, status};
 
 /// Delay before clusters that a reconcile could not finish are retried.
 const RETRY: Duration = Duration::from_secs(10);
@@ -123,23 +122,30 @@ where
             }
         };
         let selected = self.selected(&selection, scope);
+        let Some(unconfirmed) = self.confirm_creations(reference, &selected, existing).await? else {
+            return Ok(self.wait_for_watches(reference));
+        };
         let rollout = self.rollout_mode();
         let write_values = match rollout {
             RolloutMode::Off => WriteValues::Always,
             RolloutMode::Held { .. } | RolloutMode::On(_) => WriteValues::UnlessChanged,
         };
         let compose = ComposeMode { package_of: None, write_values };
-        let composition = self.desired(&selected, &by_cluster::<P>(existing), &compose).await?;
+        let composition = self.compose_confirmed(&selected, &unconfirmed, existing, &compose).await?;
         let to_write = self.roll_out(reference, &selection, scope, &rollout, composition, existing).await?;
         let failing = to_write.failing;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
-        let transient: Vec<_> = transient.collect();
+        let mut transient: Vec<_> = transient.collect();
         let failing = failing.into_iter().map(|(key, error)| (key, error.to_string())).collect();
         let uid_of = |key: &ClusterKey| selected.get(key).and_then(|cluster| cluster.uid());
-        let changes = changes::<P>(&to_write.desired, &to_write.existing, self.object.strategy(), uid_of);
+        let mut changes = changes::<P>(&to_write.desired, &to_write.existing, self.object.strategy(), uid_of);
+        // A rollout composes the release objects of unconfirmed Clusters, too.
+        changes.retain(|change| !unconfirmed.forbids::<P>(change));
         let (changes, still_needed) = self.without_needed(changes);
         summary.still_needed = still_needed;
-        (summary.write_failures, summary.delete_failures) = self.write(reference, changes).await;
+        let outdated = self.write_confirmed(reference, changes, unconfirmed, &mut summary).await?;
+        let Some(outdated) = outdated else { return Ok(self.wait_for_watches(reference)) };
+        transient.extend(outdated);
         self.record_applied(reference, scope);
         let lagging = lagging.iter().filter_map(|release| P::cluster_of(release));
         let Unfinished { clusters, retry } = unfinished(transient, &summary, lagging);
@@ -225,6 +231,21 @@ where
         clusters
     }
 
+    /// Composes the release objects of the selected Clusters. Those of unconfirmed Clusters are left unchanged.
+    async fn compose_confirmed(
+        &self,
+        selected: &ClusterMap<Arc<DynamicObject>>,
+        unconfirmed: &Unconfirmed,
+        existing: &[Arc<P::Release>],
+        mode: &ComposeMode<'_, P::Release>,
+    ) -> Result<Composition<P>, ReconcileError> {
+        let (held, confirmed): (ClusterMap<_>, ClusterMap<_>) =
+            selected.clone().into_iter().partition(|(key, _)| unconfirmed.contains(key));
+        let mut composition = self.desired(&confirmed, &by_cluster::<P>(existing), mode).await?;
+        composition.objects.extend(held.into_keys().map(|key| (key, None)));
+        Ok(composition)
+    }
+
     /// Composes the desired release object of each cluster.
     async fn desired(
         &self,
@@ -277,91 +298,6 @@ where
         };
         let changes = changes.into_iter().filter(allowed).collect();
         (changes, needed)
-    }
-
-    /// Writes the changes. Returns the release objects that could not be applied and those that could not be deleted.
-    async fn write(
-        &self,
-        reference: &ObjectRef<P>,
-        changes: Vec<Change<P::Release>>,
-    ) -> (Vec<ClusterFailure>, Vec<DeleteFailure>) {
-        let api: Api<P::Release> = self.release_api();
-        let (mut applies, mut deletions) = (Vec::new(), Vec::new());
-        for change in changes {
-            match change {
-                Change::Apply(object) => applies.push(self.apply_one(&api, reference, *object)),
-                Change::Delete(release) => deletions.push(self.delete_one(&api, reference, release, false)),
-                Change::Unselect(release) => deletions.push(self.delete_one(&api, reference, release, true)),
-            }
-        }
-        futures::join!(failures(applies), failures(deletions))
-    }
-
-    async fn apply_one(
-        &self,
-        api: &Api<P::Release>,
-        reference: &ObjectRef<P>,
-        object: P::Release,
-    ) -> Option<ClusterFailure> {
-        let unused = self.unused_values(&object);
-        match overwrite::apply(api, &object, P::same_request).await {
-            Ok(written) => {
-                self.context.values_secrets.set_owner(&written).await;
-                if let Some(secret) = unused {
-                    self.context.values_secrets.clear(&written, &secret).await;
-                }
-                self.context.written.record(reference, written);
-                None
-            }
-            Err(error) => {
-                Some(ClusterFailure { cluster: P::cluster_of(&object)?, message: error.to_string() })
-            }
-        }
-    }
-
-    /// Returns the Secret with values that no release object refers to after `object` is applied.
-    fn unused_values(&self, object: &P::Release) -> Option<String> {
-        let owner = naming::label_value(&self.object.name_any());
-        let existing = self.context.releases.of_owner_on(&owner, &P::cluster_of(object)?);
-        let existing = existing.into_iter().find(|existing| existing.name_any() == object.name_any())?;
-        unused_values_secret(&*existing, object)
-    }
-
-    async fn delete_one(
-        &self,
-        api: &Api<P::Release>,
-        reference: &ObjectRef<P>,
-        release: Arc<P::Release>,
-        is_unselected: bool,
-    ) -> Option<DeleteFailure> {
-        let name = release.name_any();
-        let marked = if is_unselected { self.mark_unselected(api, &release).await } else { Ok(()) };
-        let deleted = match marked {
-            Ok(()) => api.delete(&name, &DeleteParams::default()).await.map(drop),
-            Err(error) => Err(error),
-        };
-        match deleted {
-            Ok(()) => None,
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.context.written.remove(reference, &name);
-                None
-            }
-            Err(error) => {
-                let cluster = P::cluster_of(&release);
-                Some(DeleteFailure { object: name, cluster, message: error.to_string() })
-            }
-        }
-    }
-
-    /// Marks a release object as one whose Cluster is no longer selected, if that matters to the policy: the deletion may take
-    /// until the Cluster is selected again.
-    async fn mark_unselected(&self, api: &Api<P::Release>, release: &P::Release) -> Result<(), kube::Error> {
-        let exists = P::cluster_of(release).is_some_and(|key| self.context.clusters.get(&key).is_some());
-        if self.object.policy().is_none() || !exists || is_marked_unselected(release) {
-            return Ok(());
-        }
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {UNSELECTED_ANNOTATION: "true"}}}));
-        api.patch(&release.name_any(), &PatchParams::default(), &patch).await.map(drop)
     }
 
     fn count(
@@ -471,85 +407,6 @@ where
         self.publish_rollout(old, new);
     }
 
-    /// Deletes the release objects, then removes the finalizer of the placement.
-    async fn delete(
-        &self,
-        reference: &ObjectRef<P>,
-        existing: &[Arc<P::Release>],
-    ) -> Result<Action, ReconcileError> {
-        if existing.is_empty() {
-            self.context.queue.pending.forget(reference);
-            self.context.written.forget(reference);
-            self.context.throttle.forget(reference);
-            self.context.rollout_targets.forget(reference);
-            self.context.compose.forget(&self.object);
-            status::remove_finalizer(&self.context.client, &*self.object, P::FINALIZER).await?;
-            return Ok(Action::await_change());
-        }
-        let remaining: Vec<_> =
-            existing.iter().filter(|release| release.meta().deletion_timestamp.is_none()).collect();
-        if self.object.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION) {
-            self.mark_moved(&remaining).await?;
-        }
-        let deletions = remaining.iter().map(|release| Change::Delete(Arc::clone(release))).collect();
-        let (deletions, still_needed) = self.without_needed(deletions);
-        let is_needed = !still_needed.is_empty();
-        if is_needed {
-            self.report_still_needed(still_needed, existing).await?;
-        }
-        let (_, failures) = self.write(reference, deletions).await;
-        for DeleteFailure { object, cluster, message } in failures {
-            let (placement, cluster) = (self.object.name_any(), cluster.map(|cluster| cluster.to_string()));
-            tracing::warn!(placement, cluster, "cannot delete release object {object}: {message}");
-        }
-        // A dependent that still refers to another release object causes no event here when it is removed.
-        Ok(if is_needed { Action::requeue(RETRY) } else { queue::resync(&*self.object) })
-    }
-
-    /// Reports why the deletion of a placement has to wait.
-    async fn report_still_needed(
-        &self,
-        still_needed: Vec<ClusterFailure>,
-        existing: &[Arc<P::Release>],
-    ) -> Result<(), ReconcileError> {
-        let before = self.context.throttle.current(&self.object);
-        let old = before.as_ref();
-        let summary = PlacementSummary { still_needed, ..PlacementSummary::default() };
-        let conditions = conditions::merge(
-            &old.conditions,
-            report(&summary, P::VOCABULARY),
-            self.object.meta().generation,
-            Timestamp::now(),
-        );
-        let selection = self.object.selection();
-        let selected = selection.map(|selection| self.selected(&selection, &ReconcileScope::All));
-        let selected = selected.unwrap_or_default();
-        let common = PlacementStatus { conditions, ..old.clone() };
-        let status = self.context.compose.status(&self.object, &selected, &by_cluster::<P>(existing), common);
-        if status == before {
-            return Ok(());
-        }
-        self.warn_once(old, status.as_ref());
-        status::write(&self.context.client, &*self.object, &status).await?;
-        self.context.throttle.record(&self.object, status);
-        Ok(())
-    }
-
-    /// Marks the release objects of a moved placement as moved, so that their releases are not uninstalled.
-    ///
-    /// `clusterctl move` moves the release objects too, but those of a Cluster that it does not pause may have been
-    /// created again in the meantime.
-    async fn mark_moved(&self, releases: &[&Arc<P::Release>]) -> Result<(), ReconcileError> {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}));
-        for release in releases {
-            let name = release.name_any();
-            self.release_api().patch(&name, &PatchParams::default(), &patch).await.map_err(|source| {
-                ManagementError::Write { kind: status::kind::<P::Release>(), name, source }
-            })?;
-        }
-        Ok(())
-    }
-
     fn release_api(&self) -> Api<P::Release> {
         Api::namespaced(self.context.client.clone(), &self.object.namespace().unwrap_or_default())
     }
@@ -559,11 +416,6 @@ where
 /// right after the write and has to be created again.
 fn requeue_if_lagging<R>(action: Action, lagging: &[Arc<R>]) -> Action {
     if lagging.is_empty() { action } else { Action::requeue(CATCH_UP) }
-}
-
-/// Runs writes concurrently and returns their failures.
-async fn failures<F>(writes: Vec<impl Future<Output = Option<F>>>) -> Vec<F> {
-    stream::iter(writes).buffer_unordered(WRITES).filter_map(std::future::ready).collect().await
 }
 
 /// Returns release objects by their clusters.

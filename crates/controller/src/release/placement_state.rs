@@ -11,6 +11,9 @@ use jiff::Timestamp;
 /// The state of a placement, as far as its release objects depend on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementState {
+    /// Whether the release object names a placement that the cache does not contain, although this manager watches it. All other
+    /// fields are then those of an object without a placement.
+    pub is_uncached: bool,
     pub paused: bool,
     /// Whether its release objects reflect its current spec.
     pub is_applied: bool,
@@ -31,6 +34,7 @@ pub struct PlacementState {
 impl Default for PlacementState {
     fn default() -> Self {
         Self {
+            is_uncached: false,
             paused: false,
             is_applied: true,
             suspended: false,

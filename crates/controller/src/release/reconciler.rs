@@ -9,6 +9,7 @@ mod outcome;
 mod report;
 mod start;
 mod test_hooks;
+mod uncached;
 mod view;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -21,8 +22,8 @@ use chandler_core::{
     poll::Poll,
     release::{
         Collision, Desired, Findings, InFlight, InputState, InventoryState, Observed, OperationKind,
-        PastFailure, Plan, ReleaseKind, TestNeed, Wait, failure_key, history, impossible_rollback,
-        past_failure, plan, retry_requested_at,
+        PastFailure, Plan, ReleaseKind, RemoveFinalizer, TestNeed, Wait, failure_key, history,
+        impossible_rollback, past_failure, plan, retry_requested_at,
     },
     tenancy::{Refusal, ReleaseUse},
 };
@@ -124,6 +125,9 @@ where
         if self.state.finalizer_removed {
             return Ok(Action::await_change());
         }
+        if self.has_uncached_placement().await? {
+            return Ok(self.wait_for_watch("its placement"));
+        }
         let desired = match self.desired().await {
             Ok(desired) => desired,
             Err(failure) => return self.refuse(&failure).await,
@@ -138,7 +142,11 @@ where
             if round > 0 {
                 view = self.view(&desired).await;
             }
-            decision = self.decide(&desired, &view);
+            decision = if self.refresh_placement() {
+                self.decide(&desired, &view)
+            } else {
+                Plan::Wait(Wait::PlacementChanging)
+            };
             self.mark_installed(&desired, &view).await?;
             match &decision {
                 Plan::Resolve => self.resolve(&desired, &view).await,
@@ -146,6 +154,9 @@ where
                 Plan::Adopt { revision } => self.adopt(&desired, &view, *revision).await,
                 Plan::ConfirmAbsence => self.confirm_absence(&desired, &view).await,
                 Plan::Withdraw => self.context.caches.operations.withdraw(&self.uid),
+                Plan::Operate(OperationKind::Remove) if self.has_uncached_claimant(&desired).await? => {
+                    return Ok(self.wait_for_watch("another object of its release"));
+                }
                 Plan::Operate(kind) => {
                     self.clear_failure_before(*kind, &view);
                     self.add_finalizer().await?;
@@ -155,6 +166,11 @@ where
                 Plan::Cancel(_) => {
                     self.context.caches.operations.cancel(&self.uid);
                     break;
+                }
+                Plan::RemoveFinalizer(RemoveFinalizer::ClusterGone)
+                    if self.has_uncached_cluster(&desired, &view).await? =>
+                {
+                    return Ok(self.wait_for_watch("its Cluster"));
                 }
                 Plan::RemoveFinalizer(why) => return self.remove_finalizer(&desired, *why).await,
                 Plan::NoOp => {
@@ -220,7 +236,6 @@ where
     }
 
     fn decide(&mut self, desired: &Desired, view: &View) -> Plan {
-        self.placement = (self.context.placement_state)(&self.object);
         let running = self.context.caches.operations.running(&self.uid);
         if running.is_none() {
             // Otherwise an operation that has ended since the reconcile began would be planned again.

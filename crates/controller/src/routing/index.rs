@@ -88,9 +88,8 @@ impl Index {
             let flags = |one: &Placement| [one.paused, one.suspended, one.deleting, one.replaces_unsafe_crds];
             (flags(before), &before.policy, &before.aborted) == (flags(now), &now.policy, &now.aborted)
         };
-        if let Some(before) = before.as_ref().filter(|before| !is_same(before)) {
-            self.ordered_releases_of(before, &mut work);
-            self.ordered_releases_of(now, &mut work);
+        if before.as_ref().is_none_or(|before| !is_same(before)) {
+            before.iter().chain([now]).for_each(|version| self.ordered_releases_of(version, &mut work));
         }
         self.policy_dependents(now, &mut work);
         work.insert(Enqueue::Placement(key));

@@ -9,7 +9,9 @@ use kube::{Resource, api::DynamicObject};
 use super::{Enqueue, ObjectKey};
 use crate::{
     clusters,
+    extension::CLUSTER,
     fleet::FleetQueues,
+    metrics::Metrics,
     placement::{PlacementQueue, ReconcileScope},
     queue::Trigger,
     status,
@@ -29,6 +31,20 @@ pub struct Queues {
 }
 
 impl Queues {
+    /// Returns queues that nothing reads.
+    pub fn unused(metrics: &Metrics) -> Self {
+        Self {
+            pairs: Vec::new(),
+            clusters: Trigger::new(CLUSTER, metrics).0,
+            extensions: Vec::new(),
+            catalogs: Vec::new(),
+            sources: Vec::new(),
+            syncs: Trigger::new(status::kind::<SyncObject>(), metrics).0,
+            fleet: FleetQueues::default(),
+            tunnels: TunnelQueues::default(),
+        }
+    }
+
     pub fn enqueue(&self, work: &Enqueue) {
         match work {
             Enqueue::Placement(placement) => self.placement(placement, &ReconcileScope::All),

@@ -28,7 +28,11 @@ pub async fn reconcile(
     let existing = context.store.get(&ObjectRef::new(&key.name).within(&key.namespace));
     match plan_tunnel(&facts(&cluster), existing.as_deref()) {
         TunnelPlan::Keep => return Ok(Action::await_change()),
-        TunnelPlan::Create => create(&context, &key, &cluster).await?,
+        TunnelPlan::Create => {
+            if needs_tunnel(&context, &key, &cluster).await? {
+                create(&context, &key, &cluster).await?;
+            }
+        }
         TunnelPlan::Delete => {
             if let Some(tunnel) = existing {
                 delete(&context, &tunnel).await?;
@@ -36,6 +40,18 @@ pub async fn reconcile(
         }
     }
     Ok(queue::resync(&*cluster))
+}
+
+/// Returns whether the API server has the Cluster too, and it needs a ClusterTunnel. The cache may still show a Cluster that is
+/// gone, as is its ClusterTunnel. A new one would change the kubeconfig of another Cluster that has the name now.
+async fn needs_tunnel(
+    context: &TunnelContext,
+    key: &ClusterKey,
+    cached: &DynamicObject,
+) -> Result<bool, ManagementError> {
+    let current = clusters::read(&context.client, key).await?;
+    let current = current.filter(|current| current.uid() == cached.uid());
+    Ok(current.is_some_and(|current| plan_tunnel(&facts(&current), None) == TunnelPlan::Create))
 }
 
 async fn create(

@@ -4,10 +4,10 @@ use chandler_api::{
     capi::DELETE_FOR_MOVE_ANNOTATION,
     tunnel::{ClusterTunnel, TUNNEL_FINALIZER},
 };
-use kube::{ResourceExt as _, api::DynamicObject};
+use kube::{Client, ResourceExt as _, api::DynamicObject};
 
 use super::{TunnelContext, cluster_key, facts, kubeconfig};
-use crate::{ReconcileError, status};
+use crate::{ManagementError, ReconcileError, clusters, status};
 
 /// What happens to a ClusterTunnel that is being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,23 +19,34 @@ pub enum Finalize {
     /// The kubeconfig of the Cluster loses its proxy, then the finalizer is removed.
     ConnectDirectly,
     RemoveFinalizer,
+    /// The finalizer is removed if the API server does not have the Cluster either: see [`cluster_exists`].
+    RemoveFinalizerIfGone,
 }
 
 /// Decides what happens to a ClusterTunnel that is being deleted. `clusterctl move` has copied it, with its id, so that its
-/// agents are accepted at the other management cluster.
+/// agents are accepted at the other management cluster. `cluster` is the cached one.
 pub fn decide(tunnel: &ClusterTunnel, cluster: Option<&DynamicObject>) -> Finalize {
     if tunnel.annotations().contains_key(DELETE_FOR_MOVE_ANNOTATION) {
         return Finalize::RemoveFinalizer;
     }
-    let owns =
-        |cluster: &&DynamicObject| owner_uid(tunnel).is_none_or(|uid| cluster.uid().as_deref() == Some(uid));
-    match cluster.filter(owns).map(facts) {
-        // The Cluster is gone, or another one has its name.
-        None => Finalize::RemoveFinalizer,
+    match cluster.filter(|cluster| is_own(tunnel, cluster)).map(facts) {
+        // The Cluster is gone, or another one has its name, or the cache does not show it yet.
+        None => Finalize::RemoveFinalizerIfGone,
         Some(cluster) if cluster.deleting => Finalize::Serve,
         Some(cluster) if cluster.paused => Finalize::Wait,
         Some(_) => Finalize::ConnectDirectly,
     }
+}
+
+/// Returns whether a Cluster with the name of a ClusterTunnel's Cluster is that Cluster.
+fn is_own(tunnel: &ClusterTunnel, cluster: &DynamicObject) -> bool {
+    owner_uid(tunnel).is_none_or(|uid| cluster.uid().as_deref() == Some(uid))
+}
+
+/// Returns whether the API server has the Cluster of a ClusterTunnel. The cache of Clusters may be older than the ClusterTunnel.
+pub async fn cluster_exists(client: &Client, tunnel: &ClusterTunnel) -> Result<bool, ManagementError> {
+    let cluster = clusters::read(client, &cluster_key(tunnel)).await?;
+    Ok(cluster.is_some_and(|cluster| is_own(tunnel, &cluster)))
 }
 
 /// Returns the uid of the Cluster that owns a ClusterTunnel.
@@ -99,12 +110,13 @@ mod tests {
         let deleting = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         let (plain, moved) = (tunnel(&json!({})), tunnel(&json!({DELETE_FOR_MOVE_ANNOTATION: ""})));
         let rows = [
-            (&plain, None, Finalize::RemoveFinalizer),
+            (&plain, None, Finalize::RemoveFinalizerIfGone),
             (&plain, Some(cluster(&json!({}), false)), Finalize::ConnectDirectly),
             (&plain, Some(cluster(&json!({}), true)), Finalize::Wait),
             (&plain, Some(cluster(&deleting, false)), Finalize::Serve),
             (&plain, Some(cluster(&deleting, true)), Finalize::Serve),
-            (&plain, Some(cluster(&json!({"uid": "2"}), false)), Finalize::RemoveFinalizer),
+            (&plain, Some(cluster(&json!({"uid": "2"}), false)), Finalize::RemoveFinalizerIfGone),
+            (&moved, None, Finalize::RemoveFinalizer),
             (&moved, Some(cluster(&json!({}), true)), Finalize::RemoveFinalizer),
             (&moved, Some(cluster(&deleting, true)), Finalize::RemoveFinalizer),
         ];

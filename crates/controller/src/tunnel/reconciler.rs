@@ -37,6 +37,8 @@ use crate::{ManagementError, ReconcileError, queue, status};
 
 /// How soon a Secret that is being deleted is read again.
 const SOON: Duration = Duration::from_secs(5);
+/// How soon the cache is expected to show a Cluster that exists.
+const NOT_CACHED: Duration = Duration::from_secs(10);
 
 /// Returns the certificates that agents trust, in one form wherever they were read from.
 pub fn ca_bundle(keys: &TunnelKeys) -> String {
@@ -52,20 +54,10 @@ pub async fn reconcile(
         return Ok(Action::await_change());
     }
     let reconciler = Reconciler { context: &context, tunnel: &tunnel };
-    if tunnel.metadata.deletion_timestamp.is_some() {
-        match finalize::decide(&tunnel, cluster.as_deref()) {
-            Finalize::Serve => {}
-            Finalize::Wait => return Ok(queue::resync(&*tunnel)),
-            Finalize::ConnectDirectly => {
-                finalize::connect_directly(&context, &tunnel).await?;
-                finalize::remove_finalizer(&context, &tunnel).await?;
-                return Ok(Action::await_change());
-            }
-            Finalize::RemoveFinalizer => {
-                finalize::remove_finalizer(&context, &tunnel).await?;
-                return Ok(Action::await_change());
-            }
-        }
+    if tunnel.metadata.deletion_timestamp.is_some()
+        && let Some(action) = reconciler.finalize(cluster.as_deref()).await?
+    {
+        return Ok(action);
     }
     if let Some(cluster) = cluster {
         return reconciler.reconcile(&cluster).await;
@@ -82,6 +74,23 @@ struct Reconciler<'a> {
 }
 
 impl Reconciler<'_> {
+    /// Finalizes a ClusterTunnel that is being deleted. Returns `None` if it is reconciled as before.
+    async fn finalize(&self, cluster: Option<&DynamicObject>) -> Result<Option<Action>, ReconcileError> {
+        match finalize::decide(self.tunnel, cluster) {
+            Finalize::Serve => return Ok(None),
+            Finalize::Wait => return Ok(Some(queue::resync(self.tunnel))),
+            Finalize::ConnectDirectly => finalize::connect_directly(self.context, self.tunnel).await?,
+            Finalize::RemoveFinalizer => {}
+            Finalize::RemoveFinalizerIfGone => {
+                if finalize::cluster_exists(&self.context.client, self.tunnel).await? {
+                    return Ok(Some(Action::requeue(NOT_CACHED)));
+                }
+            }
+        }
+        finalize::remove_finalizer(self.context, self.tunnel).await?;
+        Ok(Some(Action::await_change()))
+    }
+
     async fn reconcile(&self, object: &DynamicObject) -> Result<Action, ReconcileError> {
         let cluster = facts(object);
         let owner = finalize::owner_uid(self.tunnel);

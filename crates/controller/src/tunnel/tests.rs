@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use chandler_api::tunnel::{ClusterTunnel, TUNNEL_LABEL};
+use chandler_api::{
+    capi::DELETE_FOR_MOVE_ANNOTATION,
+    tunnel::{ClusterTunnel, TUNNEL_LABEL},
+};
 use chandler_core::{cluster_deletion::DEFAULT_UNINSTALL_TIMEOUT, conditions};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -16,12 +19,14 @@ use super::{
     HubLeases, KeysSource, ManagementCa, TunnelContext, TunnelOptions, Tunnels, cluster, reconciler,
 };
 use crate::{
+    ReconcileError,
     clusters::{self, Clusters},
     events::Events,
     fake_api_server::FakeApiServer,
     metrics::Metrics,
 };
 
+const CLUSTER: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/fleet/clusters/blue";
 const TUNNEL: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/clustertunnels/blue";
 const KUBECONFIG: &str = "/api/v1/namespaces/fleet/secrets/blue-kubeconfig";
 const BOOTSTRAP: &str = "/api/v1/namespaces/fleet/secrets/blue-tunnel";
@@ -91,7 +96,8 @@ impl World {
     }
 
     async fn reconcile(&mut self) -> Option<Action> {
-        let cluster: DynamicObject = serde_json::from_value(self.cluster.clone()).unwrap();
+        self.server.put(CLUSTER, self.cluster.clone());
+        let cluster = self.cluster_with("cluster");
         self.clusters.apply_watcher_event(&Event::Apply(cluster.clone()));
         let known = self.tunnels.as_reader().state();
         for gone in known.iter().filter(|_| self.server.get(TUNNEL).is_none()) {
@@ -103,6 +109,31 @@ impl World {
         cluster::reconcile(Arc::new(cluster), self.context.clone()).await.unwrap();
         let tunnel = self.tunnel()?;
         Some(reconciler::reconcile(Arc::new(tunnel), self.context.clone()).await.unwrap())
+    }
+
+    /// Returns the Cluster with a uid.
+    fn cluster_with(&self, uid: &str) -> DynamicObject {
+        let mut cluster: DynamicObject = serde_json::from_value(self.cluster.clone()).unwrap();
+        cluster.metadata.uid = Some(uid.to_owned());
+        cluster
+    }
+
+    /// Lets the API server and the cache have different Clusters: those with these uids, or none.
+    fn show_clusters(&mut self, stored: Option<&str>, cached: Option<&str>) {
+        match stored {
+            Some(uid) => self.server.put(CLUSTER, json!(self.cluster_with(uid))),
+            None => self.server.remove(CLUSTER),
+        }
+        let event = match cached {
+            Some(uid) => Event::Apply(self.cluster_with(uid)),
+            None => Event::Delete(self.cluster_with("cluster")),
+        };
+        self.clusters.apply_watcher_event(&event);
+    }
+
+    /// Reconciles the ClusterTunnel with what the cache of Clusters shows.
+    async fn reconcile_tunnel(&self) -> Result<Action, ReconcileError> {
+        reconciler::reconcile(Arc::new(self.tunnel().unwrap()), self.context.clone()).await
     }
 
     fn tunnel(&self) -> Option<ClusterTunnel> {
@@ -313,6 +344,91 @@ async fn a_cluster_that_is_deleted_or_paused_keeps_its_tunnel() {
         world.settle().await;
         assert!(world.tunnel().is_some(), "{field}");
         assert!(world.kubeconfig().contains("proxy-url"), "{field}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_tunnel_keeps_its_finalizer_until_the_api_server_does_not_have_its_cluster() {
+    let rows = [
+        ("the Cluster is not cached yet", Some("cluster"), None, true),
+        ("an earlier Cluster is still cached", Some("cluster"), Some("earlier"), true),
+        ("the Cluster is gone", None, None, false),
+        ("another Cluster has its name", Some("later"), Some("later"), false),
+        ("another one that is not cached yet has its name", Some("later"), None, false),
+    ];
+    for (what, stored, cached, is_kept) in rows {
+        let mut world = World::new();
+        world.settle().await;
+        world.change_tunnel(|tunnel| tunnel["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+        world.show_clusters(stored, cached);
+        let action = world.reconcile_tunnel().await.unwrap();
+        assert_eq!(world.tunnel().is_some(), is_kept, "{what}");
+        let soon = Action::requeue(std::time::Duration::from_secs(10));
+        assert_eq!(action, if is_kept { soon } else { Action::await_change() }, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_tunnel_keeps_its_finalizer_while_its_cluster_cannot_be_read() {
+    let mut world = World::new();
+    world.settle().await;
+    world.change_tunnel(|tunnel| tunnel["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+    world.show_clusters(None, None);
+    world.server.fail_reads(CLUSTER);
+    assert!(world.reconcile_tunnel().await.is_err());
+    assert!(world.tunnel().is_some());
+}
+
+#[tokio::test]
+async fn a_deleted_tunnel_without_an_owner_belongs_to_any_cluster_with_its_name() {
+    let mut world = World::new();
+    world.settle().await;
+    world.change_tunnel(|tunnel| {
+        tunnel["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        tunnel["metadata"]["ownerReferences"] = json!([]);
+    });
+    world.show_clusters(Some("any"), None);
+    world.reconcile_tunnel().await.unwrap();
+    assert!(world.tunnel().is_some());
+}
+
+#[tokio::test]
+async fn a_moved_tunnel_loses_its_finalizer_whether_its_cluster_can_be_read_or_not() {
+    let mut world = World::new();
+    world.settle().await;
+    world.change_tunnel(|tunnel| {
+        tunnel["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        tunnel["metadata"]["annotations"] = json!({DELETE_FOR_MOVE_ANNOTATION: ""});
+    });
+    world.show_clusters(Some("cluster"), None);
+    world.server.fail_reads(CLUSTER);
+    world.reconcile_tunnel().await.unwrap();
+    assert!(world.tunnel().is_none());
+}
+
+#[tokio::test]
+async fn no_tunnel_is_created_for_a_cluster_that_only_the_cache_still_has() {
+    let deleted = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    let rows = [
+        ("it is gone", None),
+        ("another one has its name", Some(("/metadata/uid", json!("later")))),
+        ("it is being deleted", Some(deleted)),
+        ("it is being moved", Some(("/spec/paused", json!(true)))),
+        ("its tunnel is disabled", Some(("/metadata/labels", json!({})))),
+    ];
+    for (what, change) in rows {
+        let mut world = World::new();
+        if let Some((field, value)) = change {
+            let mut stored = world.cluster.clone();
+            let (parent, name) = field.rsplit_once('/').unwrap();
+            stored.pointer_mut(parent).unwrap()[name] = value;
+            world.server.put(CLUSTER, stored);
+        }
+        let cached = Arc::new(world.cluster_with("cluster"));
+        cluster::reconcile(cached, world.context.clone()).await.unwrap();
+        assert_eq!(world.server.take_writes(), Vec::<String>::new(), "{what}");
+        world.settle().await;
+        assert!(world.tunnel().is_some(), "{what}, but the next one needs it");
     }
 }
 

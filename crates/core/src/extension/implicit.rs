@@ -100,6 +100,9 @@ pub struct ImplicitChanges {
     pub apply: Vec<ExtensionInstance>,
     /// Names of the instances in `apply` that a user had changed or deleted.
     pub restored: Vec<String>,
+    /// Names of the instances in `apply` that do not exist and may have existed before: enforced ones of extensions in
+    /// [`ImplicitInput::provisioned`], and all dependencies, which are not recorded there.
+    pub created_again: Vec<String>,
     pub delete: Vec<String>,
     /// The new value of [`ImplicitInput::provisioned`].
     pub provisioned: BTreeSet<ExtensionKey>,
@@ -113,16 +116,23 @@ pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
         let provisioned_before = input.provisioned.contains(key);
         result.provisioned.insert(key.clone());
         let Some(instance) = instance_to_apply(input, key, request, provisioned_before) else { continue };
-        let existing = input.instances.iter().find(|existing| existing.name_any() == instance.name_any());
-        if provisioned_before && existing.is_none_or(|existing| is_modified(existing)) {
+        let existing = existing(input, &instance);
+        if provisioned_before && existing.is_none_or(is_modified) {
             result.restored.push(instance.name_any());
+        }
+        if provisioned_before && existing.is_none() {
+            result.created_again.push(instance.name_any());
         }
         result.apply.push(instance);
     }
     for (name, chosen) in &input.resolution.chosen {
         let key = ExtensionKey::parse(name);
         if !chosen.requested && !requested.contains_key(&key) && providers(input, &key).next().is_none() {
-            result.apply.push(generated(input.cluster, &ImplicitRequest::new(Origin::Dependency, key)));
+            let instance = generated(input.cluster, &ImplicitRequest::new(Origin::Dependency, key));
+            if existing(input, &instance).is_none() {
+                result.created_again.push(instance.name_any());
+            }
+            result.apply.push(instance);
         }
     }
     let replaced: BTreeSet<_> = result.apply.iter().map(ResourceExt::name_any).collect();
@@ -180,9 +190,8 @@ fn instance_to_apply(
     provisioned_before: bool,
 ) -> Option<ExtensionInstance> {
     let instance = generated(input.cluster, request);
-    let existing = input.instances.iter().find(|existing| existing.name_any() == instance.name_any());
     let enforced = request.origin == Origin::Enforced;
-    match existing {
+    match existing(input, &instance) {
         Some(existing) if existing.meta().deletion_timestamp.is_some() => None,
         Some(existing) if existing.spec == instance.spec && Origin::of(existing) == Some(request.origin) => {
             None
@@ -191,6 +200,12 @@ fn instance_to_apply(
         None if enforced => Some(instance),
         None => (!provisioned_before && providers(input, key).next().is_none()).then_some(instance),
     }
+}
+
+/// Returns the existing instance with the name of a generated one.
+fn existing<'a>(input: &ImplicitInput<'a>, generated: &ExtensionInstance) -> Option<&'a ExtensionInstance> {
+    let name = generated.name_any();
+    input.instances.iter().copied().find(|existing| existing.name_any() == name)
 }
 
 /// Returns whether an implicit instance is no longer requested. An instance that a user has changed is kept.

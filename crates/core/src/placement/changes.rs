@@ -13,7 +13,7 @@ use crate::{
 /// A change to a release object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<R> {
-    /// Create or update this object.
+    /// Create this object or, if it has a uid, update the one with that uid.
     Apply(Box<R>),
     /// Delete this object.
     Delete(Arc<R>),
@@ -51,7 +51,12 @@ pub fn changes<P: PlacementKind>(
             Some(old) if !P::same_identity(old, object) => {
                 changes.push(Change::Delete(Arc::clone(old)));
             }
-            _ => changes.push(Change::Apply(Box::new(object.clone()))),
+            old => {
+                let mut object = object.clone();
+                let old = old.filter(|old| old.meta().name == object.meta().name);
+                object.meta_mut().uid = old.and_then(|old| old.meta().uid.clone());
+                changes.push(Change::Apply(Box::new(object)));
+            }
         }
     }
     let unselected = existing.iter().filter(|release| {
@@ -125,6 +130,22 @@ mod tests {
                 Change::Unselect(Arc::new(gone))
             ]
         );
+    }
+
+    #[test]
+    fn an_update_is_one_of_the_same_object() {
+        let mut existing = release("blue", "a: 1", None);
+        existing.metadata.uid = Some("uid-1".to_owned());
+        let desired = desired(vec![
+            ("blue", Some(release("blue", "a: 2", Some(&existing)))),
+            ("green", Some(release("green", "", None))),
+        ]);
+        let changes = compare(&desired, vec![existing], Strategy::Continuous);
+        let uids = changes.iter().map(|change| match change {
+            Change::Apply(object) => object.metadata.uid.as_deref(),
+            Change::Delete(_) | Change::Unselect(_) => panic!("{change:?}"),
+        });
+        assert_eq!(uids.collect::<Vec<_>>(), [Some("uid-1"), None]);
     }
 
     #[test]

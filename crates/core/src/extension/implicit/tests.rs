@@ -1,3 +1,5 @@
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -20,6 +22,26 @@ fn chosen(requested: bool) -> Chosen {
     }
 }
 
+fn all_changes(
+    requests: &[ImplicitRequest],
+    provisioned: &[&str],
+    instances: &[&ExtensionInstance],
+    resolution: &Resolution,
+) -> ImplicitChanges {
+    let provisioned = provisioned.iter().map(|key| ExtensionKey::parse(key)).collect();
+    implicit_changes(&ImplicitInput {
+        cluster: &blue(),
+        requests,
+        provisioned: &provisioned,
+        instances,
+        resolution,
+        has_unread: false,
+        is_published: &|key| key.to_string() != "platform/unpublished",
+        is_needed: &|instance| instance.name_any().starts_with("needed"),
+        is_placed: &|instance| !instance.name_any().starts_with("new"),
+    })
+}
+
 /// Counts the instances that are applied, restored and deleted.
 fn changes(
     requests: &[ImplicitRequest],
@@ -27,19 +49,7 @@ fn changes(
     instances: &[&ExtensionInstance],
     resolution: &Resolution,
 ) -> (usize, usize, usize) {
-    let provisioned = provisioned.iter().map(|key| ExtensionKey::parse(key)).collect();
-    let (cluster, resolution) = (blue(), resolution.clone());
-    let result = implicit_changes(&ImplicitInput {
-        cluster: &cluster,
-        requests,
-        provisioned: &provisioned,
-        instances,
-        resolution: &resolution,
-        has_unread: false,
-        is_published: &|key| key.to_string() != "platform/unpublished",
-        is_needed: &|instance| instance.name_any().starts_with("needed"),
-        is_placed: &|instance| !instance.name_any().starts_with("new"),
-    });
+    let result = all_changes(requests, provisioned, instances, resolution);
     (result.apply.len(), result.restored.len(), result.delete.len())
 }
 
@@ -218,4 +228,35 @@ fn dependencies_exist_as_long_as_they_are_needed() {
     assert_eq!(changes(&[], &[], &[&existing, &own], &requested), (0, 0, 1));
     own.metadata.name = Some("new".to_owned());
     assert_eq!(changes(&[], &[], &[&existing, &own], &requested), (0, 0, 0), "it has no release object yet");
+}
+
+#[test]
+fn only_instances_that_may_have_existed_before_are_created_again() {
+    let none = Resolution::default();
+    let needed = Resolution {
+        chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
+        ..Resolution::default()
+    };
+    let (default, enforced) = ([request(Origin::Default, "cni")], [request(Origin::Enforced, "cni")]);
+    let mut changed = generated(&blue(), &enforced[0]);
+    changed.spec.version = Some("1.x".to_owned());
+    let mut deleting = generated(&blue(), &request(Origin::Dependency, "db"));
+    deleting.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let (first, again): (&[&str], &[&str]) = (&[], &["platform/cni"]);
+    let rows = [
+        ("the first default", &default[..], first, None, &none, (1, None)),
+        ("the first enforced one", &enforced[..], first, None, &none, (1, None)),
+        ("a deleted default", &default[..], again, None, &none, (0, None)),
+        ("a deleted enforced one", &enforced[..], again, None, &none, (1, Some("cni"))),
+        ("a changed enforced one", &enforced[..], again, Some(&changed), &none, (1, None)),
+        ("a dependency", &default[..0], first, None, &needed, (1, Some("db"))),
+        ("a dependency that is being deleted", &default[..0], first, Some(&deleting), &needed, (1, None)),
+    ];
+    for (what, requests, provisioned, existing, resolution, (applied, created_again)) in rows {
+        let existing: Vec<_> = existing.into_iter().collect();
+        let found = all_changes(requests, provisioned, &existing, resolution);
+        let created_again: Vec<_> =
+            created_again.into_iter().map(|name| implicit_instance_name(name, "blue")).collect();
+        assert_eq!((found.apply.len(), found.created_again), (applied, created_again), "{what}");
+    }
 }
