@@ -40,9 +40,10 @@ pub fn run(root: &Path, arguments: &ReproducibleArgs) -> Result<()> {
     };
     let target = arguments.target.clone().unwrap_or_else(binaries::target);
     let mut outputs = Vec::new();
+    let mut source = root.to_owned();
     for name in FOLDERS {
         let clone = folder.join(name);
-        let (from, to) = (root.to_string_lossy(), clone.to_string_lossy());
+        let (from, to) = (source.to_string_lossy(), clone.to_string_lossy());
         run_command(command(root, "git", &["clone", "--quiet", "--no-hardlinks", &from, &to]))?;
         let out = clone.join("dist");
         let build = Build {
@@ -55,6 +56,8 @@ pub fn run(root: &Path, arguments: &ReproducibleArgs) -> Result<()> {
         build.chandler(&out)?;
         build.agent(&out)?;
         outputs.push(out);
+        // The repository may get another commit while the first clone is built.
+        source = clone;
     }
     // Both builds read these folders, so that their names would not make a difference.
     let go_modules = output(go::go(root, "tools/helm", &["env", "GOMODCACHE"]))?;
