@@ -54,12 +54,12 @@ impl ManagementLog {
         Ok(requests)
     }
 
-    /// Waits until there was no request for the duration `quiet`, apart from renewals of the Lease.
+    /// Waits until there was no request for the duration `quiet`, apart from those of an idle manager.
     pub async fn wait_quiet(&self, quiet: Duration, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             let from = Timestamp::now().checked_sub(quiet)?;
-            if self.since(from).await?.iter().all(LoggedRequest::is_lease) {
+            if self.since(from).await?.iter().all(LoggedRequest::is_idle) {
                 return Ok(());
             }
         }
@@ -96,6 +96,7 @@ fn logged(entry: AuditEntry) -> LoggedRequest {
     LoggedRequest {
         at: entry.received,
         is_write: entry.is_write(),
+        is_watch: entry.verb == "watch",
         resource: entry.resource,
         subresource: entry.subresource,
         name: entry.name,

@@ -10,6 +10,7 @@ pub struct LoggedRequest {
     /// When the API server received it.
     pub at: Timestamp,
     pub is_write: bool,
+    pub is_watch: bool,
     pub resource: String,
     pub subresource: String,
     pub name: String,
@@ -18,6 +19,11 @@ pub struct LoggedRequest {
 impl LoggedRequest {
     pub fn is_lease(&self) -> bool {
         self.resource == "leases"
+    }
+
+    /// Returns whether an idle manager sends it: it renews the Lease, and opens its watches again every five minutes.
+    pub fn is_idle(&self) -> bool {
+        self.is_lease() || self.is_watch
     }
 
     pub fn is_status_write(&self) -> bool {
@@ -79,6 +85,7 @@ mod tests {
         LoggedRequest {
             at: Timestamp::from_millisecond(millis).unwrap(),
             is_write: true,
+            is_watch: false,
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
             name: name.to_owned(),
@@ -105,6 +112,13 @@ mod tests {
         let window = Duration::from_secs(10);
         assert_eq!(most_status_writes(&requests, Timestamp::UNIX_EPOCH, window), 2);
         assert_eq!(most_status_writes(&[], Timestamp::UNIX_EPOCH, window), 0);
+    }
+
+    #[test]
+    fn an_idle_manager_renews_its_lease_and_its_watches() {
+        let list = LoggedRequest { is_write: false, ..request(1, "clusters", "", "") };
+        let watch = LoggedRequest { is_watch: true, ..list.clone() };
+        assert!(request(1, "leases", "", "chandler").is_idle() && watch.is_idle() && !list.is_idle());
     }
 
     #[test]
