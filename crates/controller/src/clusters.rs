@@ -145,6 +145,11 @@ pub fn is_paused_or_deleting(cluster: &DynamicObject) -> bool {
     view.spec.paused || cluster.metadata.deletion_timestamp.is_some()
 }
 
+/// Returns whether the Cluster that was read is the cached one, and its objects may be changed.
+pub fn is_current(cached: &DynamicObject, read: &DynamicObject) -> bool {
+    read.uid() == cached.uid() && !is_paused_or_deleting(read)
+}
+
 fn facts(cluster: &DynamicObject, uninstall_timeout: Duration) -> ClusterFacts {
     let view = ClusterView::of(&cluster.data).unwrap_or_default();
     let state = if cluster.metadata.deletion_timestamp.is_some() {

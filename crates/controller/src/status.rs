@@ -11,7 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use crate::ManagementError;
+use crate::{ManagementError, error::found};
 
 /// A namespaced kind whose objects can be read and written.
 pub trait Kind:
@@ -37,11 +37,7 @@ pub async fn write<K: Kind, S: Serialize>(
     });
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let written = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
-    match written {
-        Ok(stored) => Ok(Some(stored)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
-    }
+    found(written).map_err(|source| ManagementError::Write { kind: kind::<K>(), name, source })
 }
 
 /// Adds a finalizer if the object does not have it.
@@ -75,11 +71,8 @@ async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> 
     let name = object.name_any();
     // With the resource version, the write fails if another client has changed the list.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    match api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(ManagementError::Write { kind: kind::<K>(), name, source }),
-    }
+    let written = api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    found(written).map(drop).map_err(|source| ManagementError::Write { kind: kind::<K>(), name, source })
 }
 
 /// Returns whether a placement or a release object is paused. A Cluster is paused by its spec instead.

@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use chandler_api::capi::{CLUSTER_GROUP, CLUSTER_VERSION};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
 /// The key of a Cluster on the management cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterKey {
@@ -30,6 +33,17 @@ pub struct ReleaseId {
 impl ClusterKey {
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// Returns the reference to a Cluster that owns an object. It blocks no deletion.
+pub fn cluster_owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"),
+        kind: "Cluster".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
     }
 }
 

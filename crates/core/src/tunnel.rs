@@ -14,7 +14,7 @@ pub use self::{
     agents::{HubLease, HubLiveness, HubObserver, connected_agents, hubs_in, without_hubs},
     bootstrap::{AGENT_CONFIG_DIR, AGENT_STATE_DIR, SecretOwner, agent_pod, secret_owner},
     cluster::{Enabled, TunnelCluster, enabled_by, has_tunnel_variable},
-    desired::{OwnHubs, TunnelPlan, desired_spec, has_duplicate_id, new_tunnel, owner_of, plan_tunnel},
+    desired::{OwnHubs, TunnelPlan, desired_spec, has_duplicate_id, new_tunnel, plan_tunnel},
     kubeconfig::{
         KubeconfigEdit, KubeconfigProxy, KubeconfigRefusal, client_certificate_pem, direct_kubeconfig,
         proxy_kubeconfig,

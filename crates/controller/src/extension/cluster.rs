@@ -32,11 +32,12 @@ use super::{
     resolver::{ResolveError, Resolved, Resolver},
 };
 use crate::{
-    ManagementError, ReconcileError, caches::AllKinds, clusters, events::Events, queue, tunnel::Tunnels,
+    ManagementError, ReconcileError, caches::AllKinds, clusters, error::found, events::Events, queue,
+    tunnel::Tunnels,
 };
 
 /// Delay before a Cluster is reconciled again whose extensions could not be resolved because a request failed, or whose
-/// implicit instances could not be written because a cache lags behind.
+/// implicit instances could not be written because a cache is outdated.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// The context of the reconciler of Clusters.
@@ -77,8 +78,8 @@ struct Reconciler {
 struct Written {
     /// The instances that are not installed yet.
     pending: Vec<Addon>,
-    /// Whether some were not written because the cache of instances lags behind.
-    is_lagging: bool,
+    /// Whether some were not written because the cache of instances is outdated.
+    is_outdated: bool,
 }
 
 impl Reconciler {
@@ -102,7 +103,7 @@ impl Reconciler {
         };
         let complete =
             self.published.is_complete_in(&[&self.key.namespace, &self.context.resolver.platform.namespace]);
-        let mut is_lagging = false;
+        let mut is_outdated = false;
         // While sources are read for the first time, and without a resolution, instances are neither created nor deleted.
         if let (Some(listed), Some(resolved), true) = (listed, &resolved, complete) {
             let requests: Vec<_> = listed.into_iter().chain(defaults).collect();
@@ -110,14 +111,14 @@ impl Reconciler {
             // Paused, deleted and replaced Clusters get no conditions, either.
             let Some(written) = written else { return Ok(Action::requeue(RETRY)) };
             problems.extend(written.pending);
-            is_lagging = written.is_lagging;
+            is_outdated = written.is_outdated;
         } else if (relevant || !complete) && problems.is_empty() && !self.is_reported_ready() {
             problems.push(Addon::not_ready("extensions", "they are being resolved"));
         }
         if relevant || gates_on_addons(&self.cluster.data) {
             self.update_conditions(resolved.as_deref(), problems).await?;
         }
-        Ok(next(&self.cluster, failed.as_ref(), is_lagging))
+        Ok(next(&self.cluster, failed.as_ref(), is_outdated))
     }
 
     /// Uninstalls the releases that own resources outside of a Cluster that is being deleted.
@@ -259,7 +260,7 @@ impl Reconciler {
             self.write_provisioned(&recorded).await?;
         }
         let pending = pending_addons(&changes.apply, &instances);
-        Ok(Some(Written { pending, is_lagging: !refused.is_empty() }))
+        Ok(Some(Written { pending, is_outdated: !refused.is_empty() }))
     }
 
     fn implicit<'a>(&'a self, cached: &'a [&'a ExtensionInstance]) -> ImplicitInstances<'a> {
@@ -342,13 +343,11 @@ impl Reconciler {
     }
 
     fn written(&self, done: Result<DynamicObject, kube::Error>) -> Result<(), ManagementError> {
-        match done {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(source) => {
-                Err(ManagementError::Write { kind: "Cluster", name: self.key.name.clone(), source })
-            }
-        }
+        found(done).map(drop).map_err(|source| ManagementError::Write {
+            kind: "Cluster",
+            name: self.key.name.clone(),
+            source,
+        })
     }
 
     fn api(&self) -> Api<DynamicObject> {
@@ -357,10 +356,10 @@ impl Reconciler {
 }
 
 /// Returns when a Cluster is reconciled again without an event: at the next resync, or soon if a request has failed or a
-/// cache lags behind.
-fn next(cluster: &DynamicObject, failed: Option<&ResolveError>, is_lagging: bool) -> Action {
+/// cache is outdated.
+fn next(cluster: &DynamicObject, failed: Option<&ResolveError>, is_outdated: bool) -> Action {
     match failed {
-        _ if is_lagging => Action::requeue(RETRY),
+        _ if is_outdated => Action::requeue(RETRY),
         Some(ResolveError::UnknownKubernetes(why)) if why.is_transient() => Action::requeue(RETRY),
         _ => queue::resync(cluster),
     }
@@ -410,8 +409,8 @@ mod tests {
             (Some(unknown(UnknownKubernetes::NotNamed)), false, queue::resync(&cluster)),
             (Some(unknown(not_listed.into())), false, Action::requeue(RETRY)),
         ];
-        for (failed, is_lagging, expected) in rows {
-            assert_eq!(next(&cluster, failed.as_ref(), is_lagging), expected, "{failed:?} {is_lagging}");
+        for (failed, is_outdated, expected) in rows {
+            assert_eq!(next(&cluster, failed.as_ref(), is_outdated), expected, "{failed:?} {is_outdated}");
             assert_ne!(expected, Action::await_change());
         }
     }

@@ -5,15 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use chandler_api::{
-    capi::{CLUSTER_GROUP, CLUSTER_VERSION},
-    extensions::ExtensionInstance,
-};
+use chandler_api::extensions::ExtensionInstance;
 use chandler_core::{
     extension::{ExtensionKey, ImplicitChanges, implicit_instance_name},
-    identity::ClusterKey,
+    identity::{ClusterKey, cluster_owner},
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Api, Client, ResourceExt as _, api::DynamicObject};
 
 use crate::{ManagementError, clusters, events::Events, overwrite};
@@ -41,7 +37,7 @@ pub struct ImplicitInstances<'a> {
 impl ImplicitInstances<'_> {
     /// Applies instances. The Cluster is read first if one of them may have existed before.
     pub async fn apply(&self, changes: &ImplicitChanges) -> Result<Applied, ManagementError> {
-        if !changes.created_again.is_empty() && !self.is_cluster_current().await? {
+        if !changes.maybe_recreated.is_empty() && !self.is_cluster_current().await? {
             tracing::info!(cluster = %self.key, "no ExtensionInstance is applied: the cached Cluster is outdated");
             return Ok(Applied::Nothing);
         }
@@ -65,8 +61,7 @@ impl ImplicitInstances<'_> {
     /// Returns whether the same Cluster still exists and is neither paused nor being deleted.
     async fn is_cluster_current(&self) -> Result<bool, ManagementError> {
         let read = clusters::read(self.client, self.key).await?;
-        Ok(read
-            .is_some_and(|read| read.uid() == self.cluster.uid() && !clusters::is_paused_or_deleting(&read)))
+        Ok(read.is_some_and(|read| clusters::is_current(self.cluster, &read)))
     }
 
     /// Applies an instance and returns the result. `None` means that it is no longer as the cache shows it.
@@ -92,18 +87,9 @@ impl ImplicitInstances<'_> {
         let cached = self.cached.iter().find(|cached| cached.name_any() == name);
         let mut instance = instance.clone();
         instance.metadata.uid = cached.and_then(|cached| cached.uid());
-        instance.metadata.owner_references = Some(vec![self.owner()]);
+        instance.metadata.owner_references =
+            Some(vec![cluster_owner(&self.key.name, &self.cluster.uid().unwrap_or_default())]);
         instance
-    }
-
-    fn owner(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"),
-            kind: "Cluster".to_owned(),
-            name: self.key.name.clone(),
-            uid: self.cluster.uid().unwrap_or_default(),
-            ..OwnerReference::default()
-        }
     }
 }
 
@@ -152,10 +138,10 @@ mod tests {
     }
 
     /// Returns changes that apply version 2 of instances.
-    fn changes(apply: &[&str], created_again: &[&str]) -> ImplicitChanges {
+    fn changes(apply: &[&str], maybe_recreated: &[&str]) -> ImplicitChanges {
         ImplicitChanges {
             apply: apply.iter().map(|name| typed(instance(name, "2", None))).collect(),
-            created_again: created_again.iter().map(|&name| name.to_owned()).collect(),
+            maybe_recreated: maybe_recreated.iter().map(|&name| name.to_owned()).collect(),
             ..ImplicitChanges::default()
         }
     }
@@ -205,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_is_created_again_only_if_the_cluster_still_exists_and_is_not_paused() {
+    async fn an_instance_is_maybe_recreated_only_if_the_cluster_still_exists_and_is_not_paused() {
         let with = |field: &str, name: &str, value: Value| {
             let mut cluster = cluster();
             cluster[field][name] = value;
@@ -235,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_created_again_if_the_cluster_cannot_be_read() {
+    async fn nothing_is_maybe_recreated_if_the_cluster_cannot_be_read() {
         let server = FakeApiServer::default();
         server.fail_reads(PATH);
         assert!(apply(&server, &changes(&["cni"], &["cni"]), &[]).await.is_err());

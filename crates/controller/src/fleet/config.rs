@@ -14,7 +14,7 @@ use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{FleetContext, caches::spec_of, kinds};
-use crate::{ManagementError, ReconcileError, queue};
+use crate::{ManagementError, ReconcileError, error::found, queue};
 
 /// Reconciles the config.
 pub(super) async fn reconcile(
@@ -48,10 +48,7 @@ pub(super) async fn update_status(
     });
     let configs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    match configs.patch_status(&name, &parameters, &Patch::Apply(patch)).await {
-        Ok(_) => Ok(()),
-        // The object has been deleted in the meantime.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(ManagementError::Write { kind: kinds::CONFIG, name, source }),
-    }
+    let written = configs.patch_status(&name, &parameters, &Patch::Apply(patch)).await;
+    // The object may have been deleted in the meantime.
+    found(written).map(drop).map_err(|source| ManagementError::Write { kind: kinds::CONFIG, name, source })
 }

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::ManagementError;
+use crate::{ManagementError, error::found};
 
 /// A kind of Fleet, and whether its objects may be changed.
 pub struct FleetObject {
@@ -81,12 +81,12 @@ pub async fn remove_caapf_finalizer(
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
     // With the resource version, the write fails if another client has changed the list.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => {
+    match found(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await) {
+        Ok(Some(_)) => {
             tracing::info!(kind, namespace, name, "removed the finalizer of the add-on provider for Fleet");
             Ok(())
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Ok(None) => Ok(()),
         Err(source) => Err(ManagementError::Write { kind, name, source }),
     }
 }

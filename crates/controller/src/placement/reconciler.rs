@@ -239,9 +239,13 @@ where
         existing: &[Arc<P::Release>],
         mode: &ComposeMode<'_, P::Release>,
     ) -> Result<Composition<P>, ReconcileError> {
+        let existing = by_cluster::<P>(existing);
+        if unconfirmed.clusters().next().is_none() {
+            return self.desired(selected, &existing, mode).await;
+        }
         let (held, confirmed): (ClusterMap<_>, ClusterMap<_>) =
             selected.clone().into_iter().partition(|(key, _)| unconfirmed.contains(key));
-        let mut composition = self.desired(&confirmed, &by_cluster::<P>(existing), mode).await?;
+        let mut composition = self.desired(&confirmed, &existing, mode).await?;
         composition.objects.extend(held.into_keys().map(|key| (key, None)));
         Ok(composition)
     }

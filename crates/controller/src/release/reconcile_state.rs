@@ -68,6 +68,13 @@ impl ReconcileStates {
         self.lock().insert(uid.to_owned(), state);
     }
 
+    /// Replaces a state, unless it was removed because the object is gone.
+    pub fn replace(&self, uid: &str, state: ReconcileState) {
+        if let Some(known) = self.lock().get_mut(uid) {
+            *known = state;
+        }
+    }
+
     /// Drops the status that was written, if the watch shows it. It is large, and there may be many thousands of them.
     pub fn drop_status_if_current(&self, uid: &str, status: Option<&ReleaseStatus>) {
         if let Some(state) = self.lock().get_mut(uid)
@@ -89,6 +96,18 @@ impl ReconcileStates {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_of_an_object_that_is_gone_is_not_kept() {
+        let state = || ReconcileState { absence_confirmed: true, ..ReconcileState::default() };
+        let all = ReconcileStates::default();
+        all.insert("uid", ReconcileState { finalizer_removed: true, ..ReconcileState::default() });
+        all.replace("uid", state());
+        assert!(all.get("uid").absence_confirmed && !all.get("uid").finalizer_removed);
+        all.remove("uid");
+        all.replace("uid", state());
+        assert!(all.lock().is_empty());
+    }
 
     #[test]
     fn a_status_is_kept_until_the_watch_shows_it() {

@@ -10,7 +10,7 @@ use kube::{
 use serde_json::json;
 
 use super::{Tenancies, resource};
-use crate::{StartupError, routing::Router, tasks::Tasks};
+use crate::{StartupError, error::found, routing::Router, tasks::Tasks};
 
 /// How often a manager looks whether the kind is served, and how soon it asks again if it got no answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -53,9 +53,8 @@ pub async fn are_watched(client: &Client, are_ignored: bool) -> Result<bool, Sta
 async fn is_served(client: &Client) -> Result<bool, Unknown> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     let one = ListParams::default().limit(1);
-    match tokio::time::timeout(TIMEOUT, api.list_metadata(&one)).await {
-        Ok(Ok(_)) => Ok(true),
-        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(false),
+    match tokio::time::timeout(TIMEOUT, api.list_metadata(&one)).await.map(found) {
+        Ok(Ok(listed)) => Ok(listed.is_some()),
         Ok(Err(error)) if matches!(&error, kube::Error::Api(status) if status.code == 403) => {
             Err(Unknown::Forbidden(error))
         }

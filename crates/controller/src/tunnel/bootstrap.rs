@@ -177,8 +177,8 @@ fn agent_config(
 #[cfg(test)]
 mod tests {
     use chandler_core::{
-        identity::ClusterKey,
-        tunnel::{OwnHubs, new_tunnel, owner_of},
+        identity::{ClusterKey, cluster_owner},
+        tunnel::{OwnHubs, new_tunnel},
     };
     use chandler_tunnel::{HubNames, TunnelOwner, token::TOKEN_REFRESH};
 
@@ -195,7 +195,7 @@ mod tests {
     fn tunnel(keys: &TunnelKeys) -> ClusterTunnel {
         let addresses = ["hub.example:443".to_owned()];
         let own = OwnHubs { addresses: &addresses, ca_bundle: keys.ca_bundle() };
-        new_tunnel(&ClusterKey::new("fleet", "blue"), owner_of("blue", "1"), "0".repeat(32), None, &own)
+        new_tunnel(&ClusterKey::new("fleet", "blue"), cluster_owner("blue", "1"), "0".repeat(32), None, &own)
     }
 
     fn config(files: &Files) -> AgentConfig {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chandler_api::{FIELD_MANAGER, tunnel::ClusterTunnel};
 use chandler_core::{
-    identity::ClusterKey,
-    tunnel::{OwnHubs, TunnelPlan, new_tunnel, owner_of, plan_tunnel},
+    identity::{ClusterKey, cluster_owner},
+    tunnel::{OwnHubs, TunnelPlan, new_tunnel, plan_tunnel},
 };
 use chandler_tunnel::TunnelId;
 use kube::{
@@ -72,7 +72,7 @@ async fn create(
     let addresses = &context.options.hub_addresses;
     let ca_bundle = ca_bundle(&keys);
     let own = OwnHubs { addresses, ca_bundle: &ca_bundle };
-    let owner = owner_of(&key.name, &cluster.uid().unwrap_or_default());
+    let owner = cluster_owner(&key.name, &cluster.uid().unwrap_or_default());
     let tunnel = new_tunnel(key, owner, id.to_string(), facts(cluster).endpoint, &own);
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let api: Api<ClusterTunnel> = Api::namespaced(context.client.clone(), &key.namespace);

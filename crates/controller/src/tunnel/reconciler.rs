@@ -9,10 +9,11 @@ use chandler_api::{
 };
 use chandler_core::{
     conditions::{find, is_true},
+    identity::cluster_owner,
     jitter::jitter,
     tunnel::{
         KubeconfigState, OwnHubs, TunnelCluster, TunnelObservation, TunnelProblem, TunnelReport,
-        desired_spec, has_duplicate_id, next_check, owner_of, report, without_hubs,
+        desired_spec, has_duplicate_id, next_check, report, without_hubs,
     },
 };
 use chandler_tunnel::TunnelKeys;
@@ -162,7 +163,7 @@ impl Reconciler<'_> {
             metadata["finalizers"] = json!(finalizers.collect::<Vec<_>>());
         }
         if finalize::owner_uid(self.tunnel).is_none() {
-            let owner = owner_of(&current.cluster_name, &object.uid().unwrap_or_default());
+            let owner = cluster_owner(&current.cluster_name, &object.uid().unwrap_or_default());
             let owners = self.tunnel.owner_references().iter().chain([&owner]);
             metadata["ownerReferences"] = json!(owners.collect::<Vec<_>>());
         }

@@ -102,7 +102,7 @@ pub struct ImplicitChanges {
     pub restored: Vec<String>,
     /// Names of the instances in `apply` that do not exist and may have existed before: enforced ones of extensions in
     /// [`ImplicitInput::provisioned`], and all dependencies, which are not recorded there.
-    pub created_again: Vec<String>,
+    pub maybe_recreated: Vec<String>,
     pub delete: Vec<String>,
     /// The new value of [`ImplicitInput::provisioned`].
     pub provisioned: BTreeSet<ExtensionKey>,
@@ -121,7 +121,7 @@ pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
             result.restored.push(instance.name_any());
         }
         if provisioned_before && existing.is_none() {
-            result.created_again.push(instance.name_any());
+            result.maybe_recreated.push(instance.name_any());
         }
         result.apply.push(instance);
     }
@@ -130,7 +130,7 @@ pub fn implicit_changes(input: &ImplicitInput<'_>) -> ImplicitChanges {
         if !chosen.requested && !requested.contains_key(&key) && providers(input, &key).next().is_none() {
             let instance = generated(input.cluster, &ImplicitRequest::new(Origin::Dependency, key));
             if existing(input, &instance).is_none() {
-                result.created_again.push(instance.name_any());
+                result.maybe_recreated.push(instance.name_any());
             }
             result.apply.push(instance);
         }

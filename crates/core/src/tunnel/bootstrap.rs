@@ -85,15 +85,15 @@ pub fn agent_pod(image: &str) -> String {
 mod tests {
     use super::*;
     use crate::{
-        identity::ClusterKey,
-        tunnel::{OwnHubs, new_tunnel, owner_of},
+        identity::{ClusterKey, cluster_owner},
+        tunnel::{OwnHubs, new_tunnel},
     };
 
     #[test]
     fn a_secret_of_another_object_is_recognized() {
         let hubs = OwnHubs { addresses: &[], ca_bundle: "" };
         let key = ClusterKey::new("fleet", "blue");
-        let mut tunnel = new_tunnel(&key, owner_of("blue", "1"), String::new(), None, &hubs);
+        let mut tunnel = new_tunnel(&key, cluster_owner("blue", "1"), String::new(), None, &hubs);
         tunnel.metadata.uid = Some("2".to_owned());
         let owner = |api_version: &str, kind: &str, name: &str, uid: &str| OwnerReference {
             api_version: api_version.to_owned(),

@@ -1,7 +1,7 @@
 //! The ClusterTunnel that a Cluster should have.
 
 use chandler_api::{
-    capi::{CLUSTER_GROUP, CLUSTER_NAME_LABEL, CLUSTER_VERSION},
+    capi::CLUSTER_NAME_LABEL,
     tunnel::{
         ClusterTunnel, ClusterTunnelSpec, DEFAULT_CONNECTIONS, DEFAULT_TARGET, TUNNEL_FINALIZER, TunnelHub,
     },
@@ -58,17 +58,6 @@ pub struct OwnHubs<'a> {
     /// Host and port, as agents reach them.
     pub addresses: &'a [String],
     pub ca_bundle: &'a str,
-}
-
-/// Returns the reference to the Cluster that owns a ClusterTunnel. It blocks no deletion.
-pub fn owner_of(cluster: &str, uid: &str) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{CLUSTER_GROUP}/{CLUSTER_VERSION}"),
-        kind: "Cluster".to_owned(),
-        name: cluster.to_owned(),
-        uid: uid.to_owned(),
-        ..OwnerReference::default()
-    }
 }
 
 /// Returns a new ClusterTunnel for a Cluster. `id` is random.
@@ -136,6 +125,7 @@ mod tests {
     use kube_core::ResourceExt as _;
 
     use super::*;
+    use crate::identity::cluster_owner;
 
     fn hub(address: &str, ca_bundle: &str, token: Option<&str>) -> TunnelHub {
         TunnelHub {
@@ -149,7 +139,7 @@ mod tests {
         let addresses: Vec<_> = addresses.iter().map(|one| (*one).to_owned()).collect();
         let own = OwnHubs { addresses: &addresses, ca_bundle: "own" };
         let key = ClusterKey::new("fleet", "blue");
-        new_tunnel(&key, owner_of("blue", "1"), "0".repeat(32), None, &own)
+        new_tunnel(&key, cluster_owner("blue", "1"), "0".repeat(32), None, &own)
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The lifecycle of a HelmChartProxy and its releases.
 
+use chandler_api::addons::HelmReleaseProxy;
 use chandler_e2e::{
     wait::eventually,
     world::{World, condition, config_value, finalizers, hello},
@@ -7,7 +8,7 @@ use chandler_e2e::{
 use chandler_sandbox::{chart::Package, registry::Registry};
 use k8s_openapi::api::events::v1::Event;
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::json;
@@ -72,6 +73,45 @@ async fn a_release_is_installed_upgraded_and_removed_on_every_selected_cluster()
         assert_eq!(count, 2, "one {expected} Event per cluster: {reasons:?}");
     }
     manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_removal_is_published_once_although_the_object_is_changed_meanwhile() {
+    let world = World::new("removal-event").await;
+    world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+
+    // The finalizer is removed from the object as the watch has shown it, which fails while others change it.
+    let name = world.release("hello", "alpha").await.unwrap().name_any();
+    let changes = tokio::spawn(annotate_repeatedly(world.releases(), name));
+    world.delete_placement("hello").await;
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let removals = || async {
+        let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+        all.filter(|event| event.reason.as_deref() == Some("Removed")).collect::<Vec<_>>()
+    };
+    eventually("the removal is published", || async { (!removals().await.is_empty()).then_some(()) }).await;
+    eventually("a removal of the finalizer fails", || async {
+        manager.logs().contains("the object has been modified").then_some(())
+    })
+    .await;
+    changes.abort();
+    world.wait_deleted("hello").await;
+    let removals = removals().await;
+    assert!(removals.len() == 1 && removals[0].series.is_none(), "{removals:#?}");
+    manager.stop().await;
+}
+
+/// Changes an annotation of a release object until the object is gone.
+async fn annotate_repeatedly(releases: Api<HelmReleaseProxy>, name: String) {
+    for number in 0.. {
+        let patch = json!({"metadata": {"annotations": {"example.com/number": format!("{number}")}}});
+        if releases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.is_err() {
+            return;
+        }
+    }
 }
 
 #[tokio::test]

@@ -29,19 +29,23 @@ where
         desired: &Desired,
         why: RemoveFinalizer,
     ) -> Result<Action, ReconcileError> {
+        // Before the object is gone: a manager that stops in between would not publish it later.
+        self.publish_not_uninstalled(desired, why).await;
         if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
             self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
             self.write().await?;
+        } else {
+            // The object may have changed, and the next reconcile must not publish the same Events again.
+            self.keep_state();
         }
-        // Before the object is gone: a manager that stops in between would not publish it later.
-        self.publish_not_uninstalled(desired, why).await;
         // Before the request, because the state is dropped when the watch shows that the object is gone.
-        let removed = ReconcileState { finalizer_removed: true, ..ReconcileState::default() };
-        self.context.caches.reconcile_states.insert(&self.uid, removed);
+        let states = &self.context.caches.reconcile_states;
+        let kept = states.get(&self.uid);
+        states.insert(&self.uid, ReconcileState { finalizer_removed: true, ..ReconcileState::default() });
         if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
         {
-            self.context.caches.reconcile_states.remove(&self.uid);
+            states.replace(&self.uid, kept);
             return Err(error.into());
         }
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");

@@ -109,15 +109,20 @@ where
             // As it was stored, because the watch shows times without fractions of a second.
             self.state.status = stored.and_then(|stored| stored.status().cloned()).map(Box::new);
         }
-        if let Some(number) = self.outcome_number.take() {
-            self.context.caches.operations.acknowledge(&self.uid, number);
-        }
-        self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
+        self.keep_state();
         // The watch may have shown the status before the response of the write arrived.
         if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
             self.context.caches.reconcile_states.drop_status_if_current(&self.uid, cached.status());
         }
         Ok(())
+    }
+
+    /// Keeps the state for the next reconcile, which does not take in the outcome of the operation again.
+    pub(super) fn keep_state(&mut self) {
+        if let Some(number) = self.outcome_number.take() {
+            self.context.caches.operations.acknowledge(&self.uid, number);
+        }
+        self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
     }
 }
 

@@ -231,7 +231,7 @@ fn dependencies_exist_as_long_as_they_are_needed() {
 }
 
 #[test]
-fn only_instances_that_may_have_existed_before_are_created_again() {
+fn only_instances_that_may_have_existed_before_are_maybe_recreated() {
     let none = Resolution::default();
     let needed = Resolution {
         chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
@@ -252,11 +252,11 @@ fn only_instances_that_may_have_existed_before_are_created_again() {
         ("a dependency", &default[..0], first, None, &needed, (1, Some("db"))),
         ("a dependency that is being deleted", &default[..0], first, Some(&deleting), &needed, (1, None)),
     ];
-    for (what, requests, provisioned, existing, resolution, (applied, created_again)) in rows {
+    for (what, requests, provisioned, existing, resolution, (applied, maybe_recreated)) in rows {
         let existing: Vec<_> = existing.into_iter().collect();
         let found = all_changes(requests, provisioned, &existing, resolution);
-        let created_again: Vec<_> =
-            created_again.into_iter().map(|name| implicit_instance_name(name, "blue")).collect();
-        assert_eq!((found.apply.len(), found.created_again), (applied, created_again), "{what}");
+        let maybe_recreated: Vec<_> =
+            maybe_recreated.into_iter().map(|name| implicit_instance_name(name, "blue")).collect();
+        assert_eq!((found.apply.len(), found.maybe_recreated), (applied, maybe_recreated), "{what}");
     }
 }

@@ -2,8 +2,8 @@ use chandler_api::tunnel::{ClusterTunnelStatus, TunnelAgent, TunnelJoin};
 
 use super::*;
 use crate::{
-    identity::ClusterKey,
-    tunnel::{OwnHubs, new_tunnel, owner_of},
+    identity::{ClusterKey, cluster_owner},
+    tunnel::{OwnHubs, new_tunnel},
 };
 
 type Dead = BTreeMap<String, Option<Timestamp>>;
@@ -14,7 +14,7 @@ fn at(second: i64) -> Timestamp {
 
 fn tunnel(epoch: u32, status: ClusterTunnelStatus) -> ClusterTunnel {
     let (key, hubs) = (ClusterKey::new("fleet", "blue"), OwnHubs { addresses: &[], ca_bundle: "" });
-    let mut tunnel = new_tunnel(&key, owner_of("blue", "1"), "0".repeat(32), None, &hubs);
+    let mut tunnel = new_tunnel(&key, cluster_owner("blue", "1"), "0".repeat(32), None, &hubs);
     tunnel.metadata.generation = Some(i64::from(epoch));
     tunnel.spec.epoch = epoch;
     tunnel.status = Some(status);

@@ -115,10 +115,8 @@ where
     pub async fn unconfirmed_creations(&self, clusters: &ClusterMap<Arc<DynamicObject>>) -> Unconfirmed {
         let keys = clusters.keys().cloned().collect();
         self.unconfirmed(keys, |key, read| {
-            let cached = clusters.get(key);
-            read.is_some_and(|read| {
-                cached.is_some_and(|cached| read.uid() == cached.uid()) && self.may_place(key, read)
-            })
+            let (Some(cached), Some(read)) = (clusters.get(key), read) else { return false };
+            clusters::is_current(cached, read) && self.placement.selects(key, read.labels())
         })
         .await
     }
