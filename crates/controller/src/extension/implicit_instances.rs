@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_is_maybe_recreated_only_if_the_cluster_still_exists_and_is_not_paused() {
+    async fn an_instance_is_recreated_only_if_the_cluster_still_exists_and_is_not_paused() {
         let with = |field: &str, name: &str, value: Value| {
             let mut cluster = cluster();
             cluster[field][name] = value;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_maybe_recreated_if_the_cluster_cannot_be_read() {
+    async fn nothing_is_recreated_if_the_cluster_cannot_be_read() {
         let server = FakeApiServer::default();
         server.fail_reads(PATH);
         assert!(apply(&server, &changes(&["cni"], &["cni"]), &[]).await.is_err());

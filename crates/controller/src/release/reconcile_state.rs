@@ -28,6 +28,8 @@ pub struct ReconcileState {
     pub finalizer_removed: bool,
     /// Whether the tool has confirmed that the release does not exist, and no operation was started since.
     pub absence_confirmed: bool,
+    /// Whether an Event was published because the Cluster is gone and the release was not uninstalled.
+    pub not_uninstalled_published: bool,
     /// The requested revision that cannot be restored, after an Event has named it.
     pub impossible_rollback: Option<u32>,
     /// The state that our last operation reported.

@@ -1,11 +1,13 @@
 //! The lifecycle of a HelmChartProxy and its releases.
 
+use std::time::Duration;
+
 use chandler_api::addons::HelmReleaseProxy;
 use chandler_e2e::{
     wait::eventually,
     world::{World, condition, config_value, finalizers, hello},
 };
-use chandler_sandbox::{chart::Package, registry::Registry};
+use chandler_sandbox::{chart::Package, fault_proxy::Mode, registry::Registry};
 use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api, ResourceExt as _,
@@ -79,38 +81,47 @@ async fn a_release_is_installed_upgraded_and_removed_on_every_selected_cluster()
 async fn a_removal_is_published_once_although_the_object_is_changed_meanwhile() {
     let world = World::new("removal-event").await;
     world.create_cluster("alpha").await;
-    let manager = world.start_manager();
+    let (proxy, kubeconfig) = world.management_proxy().await;
+    let manager = world.start_manager_with(&["--kubeconfig", &kubeconfig]);
     world.apply_placement("hello", "hello", json!({})).await;
     world.wait_ready("hello", "alpha", 1).await;
 
-    // The finalizer is removed from the object as the watch has shown it, which fails while others change it.
+    // The finalizer is removed from the object as the watch has shown it. That fails if another client has changed it since.
+    proxy.set_mode(Mode::Delay(2 * CHANGE_INTERVAL));
     let name = world.release("hello", "alpha").await.unwrap().name_any();
-    let changes = tokio::spawn(annotate_repeatedly(world.releases(), name));
+    let changes = tokio::spawn(annotate_repeatedly(world.releases(), name.clone()));
     world.delete_placement("hello").await;
-    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
-    let removals = || async {
-        let all = events.list(&ListParams::default()).await.unwrap().into_iter();
-        all.filter(|event| event.reason.as_deref() == Some("Removed")).collect::<Vec<_>>()
-    };
-    eventually("the removal is published", || async { (!removals().await.is_empty()).then_some(()) }).await;
     eventually("a removal of the finalizer fails", || async {
-        manager.logs().contains("the object has been modified").then_some(())
+        let is_conflict = |line: &str| line.contains("the object has been modified") && line.contains(&name);
+        manager.logs().lines().any(is_conflict).then_some(())
     })
     .await;
     changes.abort();
+    proxy.set_mode(Mode::Forward);
     world.wait_deleted("hello").await;
-    let removals = removals().await;
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let removals = eventually("the removal is published", || async {
+        let mut all = events.list(&ListParams::default()).await.unwrap().items;
+        all.retain(|event| event.reason.as_deref() == Some("Removed"));
+        (!all.is_empty()).then_some(all)
+    })
+    .await;
     assert!(removals.len() == 1 && removals[0].series.is_none(), "{removals:#?}");
     manager.stop().await;
 }
+
+/// How often [`annotate_repeatedly`] changes an object.
+const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Changes an annotation of a release object until the object is gone.
 async fn annotate_repeatedly(releases: Api<HelmReleaseProxy>, name: String) {
     for number in 0.. {
         let patch = json!({"metadata": {"annotations": {"example.com/number": format!("{number}")}}});
-        if releases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.is_err() {
-            return;
+        match releases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return,
+            written => written.map(drop).unwrap(),
         }
+        tokio::time::sleep(CHANGE_INTERVAL).await;
     }
 }
 

@@ -31,31 +31,34 @@ where
     ) -> Result<Action, ReconcileError> {
         // Before the object is gone: a manager that stops in between would not publish it later.
         self.publish_not_uninstalled(desired, why).await;
-        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
+        let states = self.context.caches.reconcile_states.clone();
+        let kept = if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
             self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
             self.write().await?;
+            states.get(&self.uid)
         } else {
-            // The object may have changed, and the next reconcile must not publish the same Events again.
-            self.keep_state();
-        }
+            std::mem::take(&mut self.state)
+        };
         // Before the request, because the state is dropped when the watch shows that the object is gone.
-        let states = &self.context.caches.reconcile_states;
-        let kept = states.get(&self.uid);
         states.insert(&self.uid, ReconcileState { finalizer_removed: true, ..ReconcileState::default() });
-        if let Err(error) = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await
-        {
+        let removed = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await;
+        if removed.is_err() {
             states.replace(&self.uid, kept);
-            return Err(error.into());
+            self.drop_status_if_shown();
         }
+        // Even if the request has failed, because its Event is published. A manager that stops waits for this.
+        self.acknowledge();
+        removed?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
         Ok(Action::await_change())
     }
 
     /// Publishes that the Cluster is deleted although the release was to be uninstalled first.
-    async fn publish_not_uninstalled(&self, desired: &Desired, why: RemoveFinalizer) {
+    async fn publish_not_uninstalled(&mut self, desired: &Desired, why: RemoveFinalizer) {
         let is_left = self.status.revision.is_some() && !self.state.absence_confirmed;
-        if why != RemoveFinalizer::ClusterGone || !desired.remove_with_cluster || !is_left {
+        let is_relevant = why == RemoveFinalizer::ClusterGone && desired.remove_with_cluster && is_left;
+        if !is_relevant || std::mem::replace(&mut self.state.not_uninstalled_published, true) {
             return;
         }
         let (release, cluster) = (&desired.release, &desired.cluster.name);

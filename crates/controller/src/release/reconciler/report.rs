@@ -1,6 +1,6 @@
 //! Updates the status of a release object.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use chandler_api::{
     reasons::ReleaseReason,
@@ -107,22 +107,28 @@ where
             self.context.caches.reconcile_states.insert(&self.uid, self.state.clone());
             let stored = status::write(&self.context.client, &*self.object, &self.status).await?;
             // As it was stored, because the watch shows times without fractions of a second.
-            self.state.status = stored.and_then(|stored| stored.status().cloned()).map(Box::new);
+            self.state.status = stored.as_ref().and_then(|stored| stored.status().cloned()).map(Box::new);
+            // The watch does not show its resource version yet, which a removal of the finalizer needs.
+            self.object = stored.map_or_else(|| self.object.clone(), Arc::new);
         }
-        self.keep_state();
-        // The watch may have shown the status before the response of the write arrived.
-        if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
-            self.context.caches.reconcile_states.drop_status_if_current(&self.uid, cached.status());
-        }
+        self.acknowledge();
+        self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
+        self.drop_status_if_shown();
         Ok(())
     }
 
-    /// Keeps the state for the next reconcile, which does not take in the outcome of the operation again.
-    pub(super) fn keep_state(&mut self) {
+    /// Drops the outcome of the operation: the next reconcile does not take it in again.
+    pub(super) fn acknowledge(&mut self) {
         if let Some(number) = self.outcome_number.take() {
             self.context.caches.operations.acknowledge(&self.uid, number);
         }
-        self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));
+    }
+
+    /// Drops the status that was written, if the watch has shown it before the response of the write arrived.
+    pub(super) fn drop_status_if_shown(&self) {
+        if let Some(cached) = self.context.releases.by_reference(&ObjectRef::from_obj(&*self.object)) {
+            self.context.caches.reconcile_states.drop_status_if_current(&self.uid, cached.status());
+        }
     }
 }
 

@@ -231,7 +231,7 @@ fn dependencies_exist_as_long_as_they_are_needed() {
 }
 
 #[test]
-fn only_instances_that_may_have_existed_before_are_maybe_recreated() {
+fn only_instances_that_may_have_existed_before_count_as_recreated() {
     let none = Resolution::default();
     let needed = Resolution {
         chosen: BTreeMap::from([("platform/db".to_owned(), chosen(false))]),
