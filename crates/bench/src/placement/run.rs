@@ -50,6 +50,8 @@ const RESTART_QUIET: Duration = Duration::from_secs(4);
 const CHURN_WINDOW: Duration = Duration::from_secs(10);
 const CHANGES_PER_SECOND: u32 = 10;
 const RESET: Duration = Duration::from_secs(15);
+/// A cluster is probed for the first time before so much time has passed since it was connected, on a connection of its own.
+const PROBED: Duration = Duration::from_secs(15);
 /// A silent cluster is reported before this time.
 const SILENCE_REPORTED: Duration = Duration::from_secs(45);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -314,9 +316,10 @@ impl<'a> Run<'a> {
         self.wait_watched().await?;
         let counts = self.replayed.traffic().counts();
         self.figures.reset_recovery_s = seconds(elapsed(back, counts.last));
-        self.figures.reset_concurrent_connects = counts.most_connecting;
         let requests = self.log.since(from).await?;
         self.figures.reset_status_writes = requests::count(&requests, LoggedRequest::is_status_write);
+        tokio::time::sleep(PROBED).await;
+        self.figures.reset_concurrent_connects = self.replayed.traffic().counts().most_connecting;
         self.wait_quiet().await?;
         self.end("resetting all connections")
     }
