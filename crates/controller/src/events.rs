@@ -56,9 +56,14 @@ impl Events {
         self.publish(object, EventType::Warning, reason, note);
     }
 
-    /// Publishes an Event of type `Warning`, and returns when that has ended. For what no status is going to say.
-    pub async fn warning_and_wait(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publication(object.object_ref(&()), EventType::Warning, reason, note).await;
+    /// Publishes an Event of type `Warning`, and returns whether that succeeded. For what no status is going to say.
+    pub async fn warning_and_wait(
+        &self,
+        object: &impl Resource<DynamicType = ()>,
+        reason: &str,
+        note: &str,
+    ) -> bool {
+        self.publication(object.object_ref(&()), EventType::Warning, reason, note).await
     }
 
     /// Publishes in the background. A lost Event is acceptable, because the status has the same information.
@@ -66,13 +71,14 @@ impl Events {
         tokio::spawn(self.publication(object.object_ref(&()), type_, reason, note));
     }
 
+    /// Publishes an Event. Returns whether that succeeded.
     fn publication(
         &self,
         regarding: ObjectReference,
         type_: EventType,
         reason: &str,
         note: &str,
-    ) -> impl Future<Output = ()> + Send + use<> {
+    ) -> impl Future<Output = bool> + Send + use<> {
         let end = (0..=note.len().min(MAX_NOTE)).rev().find(|&at| note.is_char_boundary(at)).unwrap_or(0);
         let event = Event {
             type_,
@@ -84,10 +90,12 @@ impl Events {
         let recorder =
             self.client.as_ref().map(|client| self.recorders.lock().of(&note[..end], client, Instant::now()));
         async move {
-            let Some(recorder) = recorder else { return };
-            if let Err(error) = recorder.publish(&event, &regarding).await {
+            let Some(recorder) = recorder else { return true };
+            let published = recorder.publish(&event, &regarding).await;
+            if let Err(error) = &published {
                 tracing::warn!(%error, reason = event.reason, "cannot publish an Event");
             }
+            published.is_ok()
         }
     }
 }

@@ -162,7 +162,7 @@ impl<O: OperationOutcome> Operations<O> {
         self.lock().outcomes.get(id).cloned()
     }
 
-    /// Drops an outcome that has been written to the status, or that no status will contain. The outcome of a later operation is kept.
+    /// Drops an outcome that has been written to the status, or whose object is about to be gone. The outcome of a later operation is kept.
     pub fn acknowledge(&self, id: &OperationId, number: u64) {
         let mut table = self.lock();
         if table.outcomes.get(id).is_some_and(|ended| ended.number == number) {
@@ -226,6 +226,8 @@ impl<O: OperationOutcome> Operations<O> {
             entry.forgotten = true;
             entry.cancel.cancel();
         }
+        drop(table);
+        self.changed.notify_waiters();
     }
 
     /// Cancels an operation. Its outcome is available when it has ended.

@@ -86,8 +86,9 @@ impl Probe {
     }
 
     /// Waits for a turn to open the first connection. `None` means that the probe needs none.
-    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.turns.clone()?.acquire_owned().await.ok()
+    pub fn turn(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
+        let turns = self.turns.clone();
+        async move { turns?.acquire_owned().await.ok() }
     }
 
     /// Waits for an answer. Any answer counts, even a refusal. The caller limits how long it may take.

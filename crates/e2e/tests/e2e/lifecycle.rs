@@ -110,6 +110,29 @@ async fn a_removal_is_published_once_although_the_object_is_changed_meanwhile() 
     manager.stop().await;
 }
 
+#[tokio::test]
+async fn a_release_is_uninstalled_although_others_hold_its_object() {
+    let world = World::new("held").await;
+    let alpha = world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    let name = world.release("hello", "alpha").await.unwrap().name_any();
+    let own = "helmreleaseproxy.addons.cluster.x-k8s.io";
+    let hold = |finalizers: Vec<&str>| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    let releases = world.releases();
+    releases.patch(&name, &PatchParams::default(), &hold(vec![own, "example.com/hold"])).await.unwrap();
+    world.delete_placement("hello").await;
+    eventually("only the others hold the object", || async {
+        (finalizers(&releases.get(&name).await.unwrap()) == ["example.com/hold"]).then_some(())
+    })
+    .await;
+    assert_eq!(world.helm(&alpha, &["list", "--all-namespaces"]), json!([]));
+    releases.patch(&name, &PatchParams::default(), &hold(vec![])).await.unwrap();
+    world.wait_deleted("hello").await;
+    manager.stop().await;
+}
+
 /// How often [`annotate_repeatedly`] changes an object.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -117,9 +140,10 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 async fn annotate_repeatedly(releases: Api<HelmReleaseProxy>, name: String) {
     for number in 0.. {
         let patch = json!({"metadata": {"annotations": {"example.com/number": format!("{number}")}}});
-        match releases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => return,
-            written => written.map(drop).unwrap(),
+        // A request that fails is repeated.
+        let written = releases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        if matches!(written, Err(kube::Error::Api(status)) if status.code == 404) {
+            return;
         }
         tokio::time::sleep(CHANGE_INTERVAL).await;
     }

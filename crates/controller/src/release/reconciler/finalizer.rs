@@ -31,20 +31,21 @@ where
     ) -> Result<Action, ReconcileError> {
         // Before the object is gone: a manager that stops in between would not publish it later.
         self.publish_not_uninstalled(desired, why).await;
-        let states = self.context.caches.reconcile_states.clone();
-        let kept = if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
+        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
             // Others hold the object too, and its readers want to know how far it is.
             self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
-            self.write().await?;
-            states.get(&self.uid)
-        } else {
-            std::mem::take(&mut self.state)
-        };
+            if self.status != self.written {
+                self.write().await?;
+                // The finalizer is removed from the object as it was planned for, which the write has changed.
+                return Ok(self.wait_for_watch("its status"));
+            }
+        }
+        let states = self.context.caches.reconcile_states.clone();
         // Before the request, because the state is dropped when the watch shows that the object is gone.
         states.insert(&self.uid, ReconcileState { finalizer_removed: true, ..ReconcileState::default() });
         let removed = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await;
         if removed.is_err() {
-            states.replace(&self.uid, kept);
+            states.replace(&self.uid, std::mem::take(&mut self.state));
             self.drop_status_if_shown();
         }
         // Even if the request has failed, because its Event is published. A manager that stops waits for this.
@@ -57,8 +58,9 @@ where
     /// Publishes that the Cluster is deleted although the release was to be uninstalled first.
     async fn publish_not_uninstalled(&mut self, desired: &Desired, why: RemoveFinalizer) {
         let is_left = self.status.revision.is_some() && !self.state.absence_confirmed;
-        let is_relevant = why == RemoveFinalizer::ClusterGone && desired.remove_with_cluster && is_left;
-        if !is_relevant || std::mem::replace(&mut self.state.not_uninstalled_published, true) {
+        let is_known = self.state.not_uninstalled_published
+            || !self.object.finalizers().iter().any(|held| held == R::FINALIZER);
+        if why != RemoveFinalizer::ClusterGone || !desired.remove_with_cluster || !is_left || is_known {
             return;
         }
         let (release, cluster) = (&desired.release, &desired.cluster.name);
@@ -67,6 +69,7 @@ where
              cluster, such as load balancers and volumes, may be left"
         );
         tracing::warn!(cluster = %desired.cluster, release = %desired.release, "the release is not uninstalled");
-        self.context.events.warning_and_wait(&*self.object, "NotUninstalled", &note).await;
+        self.state.not_uninstalled_published =
+            self.context.events.warning_and_wait(&*self.object, "NotUninstalled", &note).await;
     }
 }

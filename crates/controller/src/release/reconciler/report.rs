@@ -1,6 +1,6 @@
 //! Updates the status of a release object.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use chandler_api::{
     reasons::ReleaseReason,
@@ -107,9 +107,7 @@ where
             self.context.caches.reconcile_states.insert(&self.uid, self.state.clone());
             let stored = status::write(&self.context.client, &*self.object, &self.status).await?;
             // As it was stored, because the watch shows times without fractions of a second.
-            self.state.status = stored.as_ref().and_then(|stored| stored.status().cloned()).map(Box::new);
-            // The watch does not show its resource version yet, which a removal of the finalizer needs.
-            self.object = stored.map_or_else(|| self.object.clone(), Arc::new);
+            self.state.status = stored.and_then(|stored| stored.status().cloned()).map(Box::new);
         }
         self.acknowledge();
         self.context.caches.reconcile_states.insert(&self.uid, std::mem::take(&mut self.state));

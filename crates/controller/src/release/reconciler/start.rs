@@ -18,6 +18,7 @@ where
     pub(super) fn start(&mut self, kind: OperationKind, desired: &Desired, view: &View) {
         let Some((tool, connection)) = &view.connected else { return };
         self.state.absence_confirmed = false;
+        self.state.not_uninstalled_published = false;
         let Some(start) = self.operation(kind, self.known_inputs(desired, view)) else {
             // The inputs changed after the plan was made, for example because a version was published.
             self.context.queue.enqueue(ObjectRef::from_obj(&*self.object));
