@@ -337,7 +337,6 @@ impl Connections {
         let records = (self.records_of.0)(tool).await?;
         let target = self.read_target(cluster).await?;
         let TargetClient { client, probe, shared } = reach::client(&target, &self.clients)?;
-        let probe = probe.with_turns(self.connects.clone());
         Ok((Reached { target: Arc::new(target), client, shared, records }, probe))
     }
 

@@ -33,7 +33,6 @@ use crate::{
     probe::Probe,
     request::{ClusterClient, Lines, Text},
     status::failure_status,
-    turn::in_turn,
     watch_error::{Next, WatchError},
 };
 
@@ -314,17 +313,11 @@ async fn until_silent(probe: &mut Probe, last_answer: &mut Instant) -> WatchEnd 
     loop {
         let start = *START;
         tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
-        if let Err(failure) = ask_in_turn(probe).await {
+        if let Err(failure) = wait_for_answer(probe).await {
             return WatchEnd::Broken { failure, silent_since: Some(*last_answer) };
         }
         *last_answer = Instant::now();
     }
-}
-
-/// Waits for a turn if the probe has no connection yet, and for an answer. The turn does not count as silence.
-async fn ask_in_turn(probe: &mut Probe) -> Result<(), Failure> {
-    let turn = probe.turn().await;
-    in_turn(turn, wait_for_answer(probe)).await
 }
 
 /// Waits for an answer. Asks several times, because a connection that is kept open may have been dropped on its way while

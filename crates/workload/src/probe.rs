@@ -7,7 +7,6 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    sync::Arc,
     task::Poll,
 };
 
@@ -21,7 +20,6 @@ use hyper::{
     client::conn::http1::{self, SendRequest},
     rt::{Read, Write},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{BoxError, Service, ServiceExt as _};
 
 use crate::reach::unreachable;
@@ -57,8 +55,6 @@ pub struct Probe {
     requests: RequestCounter,
     /// The connection of the last answer.
     open: Option<Box<OpenConnection>>,
-    /// Turns of the first connection. `None` after it was opened.
-    turns: Option<Arc<Semaphore>>,
 }
 
 impl Probe {
@@ -76,19 +72,7 @@ impl Probe {
                 Ok(Box::new(stream) as Box<dyn ByteStream>)
             })
         };
-        Self { connect: Box::new(connect), request, requests, open: None, turns: None }
-    }
-
-    /// Limits how many clusters open the first connection at the same time: those that were connected at the same time are asked for
-    /// the first time at the same time, too.
-    pub fn with_turns(self, turns: Arc<Semaphore>) -> Self {
-        Self { turns: Some(turns), ..self }
-    }
-
-    /// Waits for a turn to open the first connection. `None` means that the probe needs none.
-    pub fn turn(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
-        let turns = self.turns.clone();
-        async move { turns?.acquire_owned().await.ok() }
+        Self { connect: Box::new(connect), request, requests, open: None }
     }
 
     /// Waits for an answer. Any answer counts, even a refusal. The caller limits how long it may take.
@@ -108,7 +92,6 @@ impl Probe {
         // The API server may have closed the connection since the last answer.
         let stream = (self.connect)().await.map_err(NoAnswer::Connect)?;
         let open = OpenConnection::over(stream).await?;
-        self.turns = None;
         self.ask_over(Box::new(open)).await
     }
 

@@ -122,6 +122,14 @@ async fn a_release_is_uninstalled_although_others_hold_its_object() {
     let hold = |finalizers: Vec<&str>| Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     let releases = world.releases();
     releases.patch(&name, &PatchParams::default(), &hold(vec![own, "example.com/hold"])).await.unwrap();
+    // A condition of others stays in the status, whatever Chandler writes.
+    let condition = json!({
+        "type": "Example", "status": "True", "reason": "Example", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let status = json!({
+        "apiVersion": "addons.cluster.x-k8s.io/v1alpha1", "kind": "HelmReleaseProxy", "status": {"conditions": [condition]},
+    });
+    releases.patch_status(&name, &PatchParams::apply("example"), &Patch::Apply(status)).await.unwrap();
     world.delete_placement("hello").await;
     eventually("only the others hold the object", || async {
         (finalizers(&releases.get(&name).await.unwrap()) == ["example.com/hold"]).then_some(())

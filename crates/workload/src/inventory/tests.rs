@@ -1,7 +1,7 @@
 use chandler_core::inventory::ReleaseStatus;
 use chandler_telemetry::RequestCounter;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
@@ -85,23 +85,6 @@ async fn records_are_listed_and_watched() {
     assert!(requests.iter().all(|one| one.accept.contains("PartialObjectMetadata")), "{requests:?}");
     list_again.notify_one();
     assert!(matches!(run.await.unwrap(), WatchEnd::ListAgain));
-}
-
-#[tokio::test]
-async fn only_the_first_connection_of_a_probe_waits_for_its_turn() {
-    let server = ApiServer::start(&["http/1.1"]).await;
-    let options = client_options(&RequestCounter::default());
-    let connects = Arc::new(Semaphore::new(1));
-    let TargetClient { probe, .. } = reach::client(&server.target(), &options).unwrap();
-    let mut probe = probe.with_turns(connects.clone());
-    let others = connects.acquire().await.unwrap();
-    let waiting = tokio::time::timeout(Duration::from_millis(500), ask_in_turn(&mut probe)).await;
-    assert!(waiting.is_err() && server.connections() == 0, "others connect");
-    drop(others);
-    ask_in_turn(&mut probe).await.unwrap();
-    assert_eq!((server.connections(), connects.available_permits()), (1, 1));
-    let _others = connects.acquire().await.unwrap();
-    tokio::time::timeout(LONG, ask_in_turn(&mut probe)).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -31,24 +31,24 @@ where
     ) -> Result<Action, ReconcileError> {
         // Before the object is gone: a manager that stops in between would not publish it later.
         self.publish_not_uninstalled(desired, why).await;
-        if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
-            // Others hold the object too, and its readers want to know how far it is.
-            self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
-            if self.status != self.written {
-                self.write().await?;
-                // The finalizer is removed from the object as it was planned for, which the write has changed.
-                return Ok(self.wait_for_watch("its status"));
-            }
-        }
         let states = self.context.caches.reconcile_states.clone();
+        let kept = if self.object.finalizers().iter().any(|held| held != R::FINALIZER) {
+            // Others hold the object too, and its readers want to know how far it is. If the write has changed it, the request
+            // below fails, and the next reconcile removes the finalizer: it is removed only from the object that was planned for.
+            self.update_conditions(desired, &Plan::RemoveFinalizer(why), Findings::default());
+            self.write().await?;
+            states.get(&self.uid)
+        } else {
+            std::mem::take(&mut self.state)
+        };
         // Before the request, because the state is dropped when the watch shows that the object is gone.
         states.insert(&self.uid, ReconcileState { finalizer_removed: true, ..ReconcileState::default() });
         let removed = status::remove_finalizer(&self.context.client, &*self.object, R::FINALIZER).await;
         if removed.is_err() {
-            states.replace(&self.uid, std::mem::take(&mut self.state));
+            states.replace(&self.uid, kept);
             self.drop_status_if_shown();
         }
-        // Even if the request has failed, because its Event is published. A manager that stops waits for this.
+        // Even if the request has failed, because its Event is published. Not before it: a manager that stops waits for this.
         self.acknowledge();
         removed?;
         tracing::info!(cluster = %desired.cluster, release = %desired.release, ?why, "finalizer removed");
