@@ -11,13 +11,16 @@ use crate::{
     failure::{Category, Failure},
 };
 
-/// A cluster that has sent nothing for so long is asked whether it still answers, at the next [`PROBE_TICK`].
+/// A cluster that has sent nothing for so long is asked whether it still answers.
 const PROBE_AFTER: Duration = Duration::from_secs(12);
-/// Clusters are asked at common times, which takes less CPU time than if each had its own.
-const PROBE_TICK: Duration = Duration::from_secs(1);
+/// Connections on which little happens are used at ticks, which are common to all of them: a process that wakes up for many
+/// connections takes less CPU time than one that wakes up for each.
+const TICK: Duration = Duration::from_secs(1);
+/// A cluster is asked at the latest when nothing was heard from it for so long.
+pub const LATEST_PROBE: Duration = PROBE_AFTER.saturating_add(TICK);
 /// How long a cluster may take to answer a request.
 ///
-/// An outage that begins right after an answer is noticed after `PROBE_AFTER + PROBE_TICK + ANSWER_TIMEOUT` at the latest: 34 s.
+/// An outage that begins right after an answer is noticed after `LATEST_PROBE + ANSWER_TIMEOUT` at the latest: 34 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
 /// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
 /// failed, so that its error is part of the report.
@@ -31,9 +34,18 @@ const QUICK_RETRIES: u32 = 4;
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// Returns when a cluster is asked whether it still answers. Both times count from the same start.
-pub fn probe_at(last_answer: Duration) -> Duration {
-    let ticks = (last_answer + PROBE_AFTER).as_millis().div_ceil(PROBE_TICK.as_millis());
-    PROBE_TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
+///
+/// Only clusters to which a connection is open are asked at ticks. The others would have to be connected at the same moment,
+/// which is expensive on both sides. Without ticks they are connected as they were before: a few at a time.
+pub fn probe_at(last_answer: Duration, is_connected: bool) -> Duration {
+    let earliest = last_answer + PROBE_AFTER;
+    if is_connected { next_tick(earliest) } else { earliest }
+}
+
+/// Returns the first tick that is not before `time`. Both count from the same start.
+pub fn next_tick(time: Duration) -> Duration {
+    let ticks = time.as_nanos().div_ceil(TICK.as_nanos());
+    TICK * u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
 /// A time during which a cluster is not watched.
@@ -120,13 +132,21 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_asked_at_common_times() {
-        for (last_answer, at) in [(0, 12_000), (1, 13_000), (500, 13_000), (999, 13_000), (1_000, 13_000)] {
-            assert_eq!(
-                probe_at(Duration::from_millis(last_answer)),
-                Duration::from_millis(at),
-                "{last_answer}"
-            );
+    fn connected_clusters_are_asked_at_ticks() {
+        let rows = [
+            (0, true, 12_000),
+            (1, true, 13_000),
+            (500, true, 13_000),
+            (999, true, 13_000),
+            (1_000, true, 13_000),
+            (0, false, 12_000),
+            (1, false, 12_001),
+            (999, false, 12_999),
+        ];
+        for (last_answer, is_connected, at) in rows {
+            let probe = probe_at(Duration::from_millis(last_answer), is_connected);
+            assert_eq!(probe, Duration::from_millis(at), "{last_answer} {is_connected}");
+            assert!(probe <= Duration::from_millis(last_answer) + LATEST_PROBE);
         }
     }
 
@@ -184,6 +204,6 @@ mod tests {
         let early = ANSWER_TIMEOUT.min(REPORT_AFTER);
         assert!(early >= Duration::from_secs(20), "a cluster that stops right before a probe is held too");
         assert!(REPORT_AFTER > ANSWER_TIMEOUT);
-        assert!(PROBE_AFTER + PROBE_TICK + ANSWER_TIMEOUT < Duration::from_secs(35));
+        assert!(LATEST_PROBE + ANSWER_TIMEOUT < Duration::from_secs(35));
     }
 }

@@ -9,7 +9,7 @@ use chandler_core::{
     target::Target,
 };
 use chandler_telemetry::RequestCounter;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     budget::ResponseBudgets,
@@ -34,7 +34,7 @@ pub async fn follow_once(
     reach::check_addresses(target, &options.addresses)?;
     let TargetClient { client, probe, .. } = reach::client(target, &options)?;
     let watch = InventoryWatch::open(client, probe, records, PendingRecords::default()).await?;
-    match watch.run(&Notify::new(), |_, _| {}).await {
+    match watch.run(&Notify::new(), &Semaphore::new(1), |_, _| {}).await {
         WatchEnd::Broken { failure, .. } => Err(failure),
         WatchEnd::Expired => {
             Err(Failure::new(Category::Unreachable, "the API server ends the watch before it has begun"))

@@ -7,23 +7,24 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use chandler_core::{
     failure::{Category, Failure},
     identity::ReleaseId,
     inventory::{PendingRecords, ReleaseInventory, ReleaseRecords},
-    reachability::{ANSWER_TIMEOUT, probe_at},
+    reachability::{ANSWER_TIMEOUT, LATEST_PROBE, probe_at},
 };
+use http::Request;
 use kube::{
     Resource as _,
     api::{ApiResource, DynamicObject, ListParams, TypeMeta, WatchParams},
     core::{GroupVersionKind, Request as ResourceRequest},
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
 
 use self::record::Record;
 use crate::{
@@ -33,6 +34,8 @@ use crate::{
     probe::Probe,
     request::{ClusterClient, Lines, Text},
     status::failure_status,
+    ticks,
+    turn::{TURN, in_turn},
     watch_error::{Next, WatchError},
 };
 
@@ -55,9 +58,6 @@ const CONTINUE_PAUSE: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Pause after such a request that has failed at once.
 const PROBE_PAUSE: Duration = Duration::from_secs(2);
-
-/// The times at which clusters are asked count from here, so that they are common.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Returns the kind of a tool's records.
 pub fn resource(records: &ReleaseRecords) -> Result<ApiResource, Failure> {
@@ -94,7 +94,7 @@ pub struct InventoryWatch {
     records: Arc<ReleaseRecords>,
     inventory: Arc<ReleaseInventory>,
     kept: KeptShare,
-    /// `None` means that the cluster does not serve the kind of the records.
+    /// `None` means that the cluster does not serve the kind of the records, or that the watch is being opened again.
     events: Option<Lines>,
     version: String,
     last_answer: Instant,
@@ -138,7 +138,8 @@ impl InventoryWatch {
     async fn list_and_watch(&mut self, pending: PendingRecords) -> Result<(), WatchError> {
         // A cluster that does not serve the kind has no record of it.
         if self.list(pending).await? {
-            self.events = Some(self.open_watch().await?);
+            let request = self.watch_request()?;
+            self.events = Some(self.client.open(request).await?);
         }
         Ok(())
     }
@@ -200,18 +201,19 @@ impl InventoryWatch {
         self.records.api_version.contains('/')
     }
 
-    /// Opens the watch where the list, or the last watch, has ended.
-    async fn open_watch(&mut self) -> Result<Lines, WatchError> {
+    /// Returns a request for the changes since the list, or since the last watch.
+    fn watch_request(&self) -> Result<Request<Vec<u8>>, WatchError> {
         let params = WatchParams::default().labels(&self.records.label_selector).timeout(WATCH_SECONDS);
         let request = ResourceRequest::new(self.path.clone()).watch_metadata(&params, &self.version);
-        self.client.open(request.map_err(kube::Error::BuildRequest)?).await
+        Ok(request.map_err(kube::Error::BuildRequest)?)
     }
 
-    /// Follows the watch until it breaks or `list_again` is notified. `publish` gets each new state, with the release that
-    /// has changed.
+    /// Follows the watch until it breaks or `list_again` is notified. One that only ends is opened again, with a permit of
+    /// `connects`. `publish` gets each new state, with the release that has changed.
     pub async fn run(
         mut self,
         list_again: &Notify,
+        connects: &Semaphore,
         mut publish: impl FnMut(Arc<ReleaseInventory>, ReleaseId),
     ) -> WatchEnd {
         loop {
@@ -233,16 +235,8 @@ impl InventoryWatch {
                 Err(error) => return broken(&error),
             };
             let Some(line) = line else {
-                tokio::time::sleep(CONTINUE_PAUSE).await;
-                match self.open_watch().await {
-                    Ok(events) => {
-                        self.events = Some(events);
-                        self.last_answer = Instant::now();
-                    }
-                    Err(error) => {
-                        let failure = error.failure();
-                        return WatchEnd::Broken { failure, silent_since: Some(self.last_answer) };
-                    }
+                if let Err(ended) = self.continue_watch(connects).await {
+                    return ended;
                 }
                 continue;
             };
@@ -261,6 +255,30 @@ impl InventoryWatch {
                 tokio::time::sleep(pause).await;
             }
         }
+    }
+
+    /// Opens the watch again after a pause, with a permit of `connects` or, if none is free soon, without: each cluster may need a
+    /// new connection, and a load balancer that stops ends the watches of many, but those that do not answer must delay no other.
+    async fn continue_watch(&mut self, connects: &Semaphore) -> Result<(), WatchEnd> {
+        self.events = None;
+        let (client, request) = (self.client.clone(), self.watch_request());
+        let open = async {
+            tokio::time::sleep(CONTINUE_PAUSE).await;
+            let turn = tokio::time::timeout(TURN, connects.acquire()).await;
+            in_turn(turn, async { client.open(request?).await }).await
+        };
+        // As if the cluster were asked meanwhile whether it still answers.
+        let deadline = self.last_answer + LATEST_PROBE + ANSWER_TIMEOUT;
+        let failure = match tokio::time::timeout_at(deadline, open).await {
+            Ok(Ok(events)) => {
+                self.events = Some(events);
+                self.last_answer = Instant::now();
+                return Ok(());
+            }
+            Ok(Err(error)) => error.failure(),
+            Err(_) => no_answer(),
+        };
+        Err(WatchEnd::Broken { failure, silent_since: Some(self.last_answer) })
     }
 
     /// Takes in an event. Returns the release that has changed.
@@ -311,8 +329,8 @@ fn broken(error: &WatchError) -> WatchEnd {
 /// refusal, and is recorded in `last_answer`.
 async fn until_silent(probe: &mut Probe, last_answer: &mut Instant) -> WatchEnd {
     loop {
-        let start = *START;
-        tokio::time::sleep_until(start + probe_at(last_answer.saturating_duration_since(start))).await;
+        let at = probe_at(ticks::since_start(*last_answer), probe.is_connected());
+        tokio::time::sleep_until(ticks::after_start(at)).await;
         if let Err(failure) = wait_for_answer(probe).await {
             return WatchEnd::Broken { failure, silent_since: Some(*last_answer) };
         }
@@ -336,7 +354,9 @@ async fn wait_for_answer(probe: &mut Probe) -> Result<(), Failure> {
             Err(_) => last = None,
         }
     }
-    let silent =
-        || Failure::new(Category::Unreachable, "the API server of the workload cluster does not answer");
-    Err(last.unwrap_or_else(silent))
+    Err(last.unwrap_or_else(no_answer))
+}
+
+fn no_answer() -> Failure {
+    Failure::new(Category::Unreachable, "the API server of the workload cluster does not answer")
 }

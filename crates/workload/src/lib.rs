@@ -21,6 +21,7 @@ mod reach;
 mod request;
 mod response;
 mod status;
+mod ticks;
 mod turn;
 mod watch_error;
 

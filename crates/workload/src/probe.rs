@@ -7,7 +7,7 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    task::Poll,
+    task::{Context, Poll, Waker},
 };
 
 use chandler_core::failure::Failure;
@@ -75,6 +75,12 @@ impl Probe {
         Self { connect: Box::new(connect), request, requests, open: None }
     }
 
+    /// Returns whether the connection of the last answer is still open, as far as this machine knows.
+    pub fn is_connected(&mut self) -> bool {
+        self.open.take_if(|open| open.has_ended());
+        self.open.is_some()
+    }
+
     /// Waits for an answer. Any answer counts, even a refusal. The caller limits how long it may take.
     pub async fn answer(&mut self) -> Result<(), Failure> {
         let answer = self.ask().await;
@@ -104,7 +110,7 @@ impl Probe {
     }
 }
 
-/// An open connection. It is driven only while a request is sent and answered.
+/// An open connection. It is driven while a request is sent and answered, and to learn whether it has ended.
 struct OpenConnection {
     sender: SendRequest<Empty<Bytes>>,
     driver: Driver,
@@ -128,6 +134,11 @@ impl OpenConnection {
         Ok(status)
     }
 
+    /// Returns whether the connection has ended. Nothing has to wake up for it: it is driven again by the next request.
+    fn has_ended(&mut self) -> bool {
+        self.driver.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
     fn is_usable(&self) -> bool {
         self.is_drained && !self.driver.has_ended && !self.sender.is_closed()
     }
@@ -144,12 +155,7 @@ impl Driver {
     async fn run<T>(&mut self, work: impl Future<Output = hyper::Result<T>>) -> Result<T, NoAnswer> {
         let mut work = pin!(work);
         poll_fn(|context| {
-            let connection = if self.has_ended {
-                Poll::Ready(Ok(()))
-            } else {
-                Pin::new(&mut self.connection).poll(context)
-            };
-            self.has_ended = connection.is_ready();
+            let connection = self.poll(context);
             match (work.as_mut().poll(context), connection) {
                 (Poll::Ready(done), _) => Poll::Ready(done.map_err(NoAnswer::Request)),
                 (Poll::Pending, Poll::Ready(Ok(()))) => Poll::Ready(Err(NoAnswer::Closed)),
@@ -158,6 +164,16 @@ impl Driver {
             }
         })
         .await
+    }
+
+    /// Drives the connection. It is ready when the connection has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        if self.has_ended {
+            return Poll::Ready(Ok(()));
+        }
+        let connection = Pin::new(&mut self.connection).poll(context);
+        self.has_ended = connection.is_ready();
+        connection
     }
 }
 

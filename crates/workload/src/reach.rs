@@ -27,7 +27,7 @@ use hyper_util::{
             proxy::{SocksV5, Tunnel},
         },
     },
-    rt::{TokioExecutor, TokioTimer},
+    rt::TokioExecutor,
 };
 use kube::{
     Config,
@@ -45,6 +45,7 @@ use crate::{
     request::ClusterClient,
     response::{ResponseLimits, UnusableResponse},
     status::{MAX_MESSAGE, shortened},
+    ticks::TickTimer,
     watch_error::WatchError,
 };
 
@@ -187,7 +188,7 @@ fn http_builder() -> HttpBuilder {
 fn shared_http_builder() -> HttpBuilder {
     let mut builder = http_builder();
     builder
-        .timer(TokioTimer::new())
+        .timer(TickTimer::default())
         .pool_idle_timeout(None)
         .pool_max_idle_per_host(1)
         .http2_keep_alive_interval(PING_INTERVAL)

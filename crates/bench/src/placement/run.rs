@@ -5,6 +5,7 @@ mod drift;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use chandler_core::reachability::LATEST_PROBE;
 use chandler_sandbox::{
     process::{Child, GRACE_PERIOD},
     progress::ProgressReporter,
@@ -51,7 +52,7 @@ const CHURN_WINDOW: Duration = Duration::from_secs(10);
 const CHANGES_PER_SECOND: u32 = 10;
 const RESET: Duration = Duration::from_secs(15);
 /// A cluster is probed for the first time before so much time has passed since it was connected, on a connection of its own.
-const PROBED: Duration = Duration::from_secs(15);
+const PROBED: Duration = LATEST_PROBE.saturating_add(Duration::from_secs(2));
 /// A silent cluster is reported before this time.
 const SILENCE_REPORTED: Duration = Duration::from_secs(45);
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

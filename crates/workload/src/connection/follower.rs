@@ -100,7 +100,7 @@ impl Follower {
         }
         let publish = |inventory, release| self.publish(InventoryView::Known(inventory), Some(release));
         tokio::select! {
-            ended = watch.run(&self.list_again, publish) => ended,
+            ended = watch.run(&self.list_again, &self.connections.connects, publish) => ended,
             () = self.until_renewed(&reached.target) => WatchEnd::ListAgain,
         }
     }

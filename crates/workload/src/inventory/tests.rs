@@ -47,7 +47,8 @@ async fn ended_by(change: &str, object: &Value) -> Failure {
     server.list(SECRETS, "5", &[]);
     let watch = open(&server).await.unwrap();
     server.send(SECRETS, change, object).await;
-    match tokio::time::timeout(LONG, watch.run(&Notify::new(), |_, _| {})).await.unwrap() {
+    match tokio::time::timeout(LONG, watch.run(&Notify::new(), &Semaphore::new(1), |_, _| {})).await.unwrap()
+    {
         WatchEnd::Broken { failure, .. } => failure,
         other => panic!("{other:?}"),
     }
@@ -64,7 +65,8 @@ async fn records_are_listed_and_watched() {
     let list_again = Arc::new(Notify::new());
     let ending = list_again.clone();
     let run = tokio::spawn(async move {
-        watch.run(&ending, |inventory, release| sender.send((inventory, release)).unwrap()).await
+        let publish = |inventory, release| sender.send((inventory, release)).unwrap();
+        watch.run(&ending, &Semaphore::new(1), publish).await
     });
     for (change, object, newest) in [
         ("MODIFIED", record("web", 1, "superseded"), Some((1, ReleaseStatus::Superseded))),
@@ -85,6 +87,27 @@ async fn records_are_listed_and_watched() {
     assert!(requests.iter().all(|one| one.accept.contains("PartialObjectMetadata")), "{requests:?}");
     list_again.notify_one();
     assert!(matches!(run.await.unwrap(), WatchEnd::ListAgain));
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_waits_for_its_turn_to_connect_but_not_for_long() {
+    let server = ApiServer::start(&["http/1.1"]).await;
+    server.list(SECRETS, "5", &[]);
+    let watch = open(&server).await.unwrap();
+    let connects = Arc::new(Semaphore::new(1));
+    let others = connects.clone().acquire_owned().await.unwrap();
+    let turns = connects.clone();
+    tokio::spawn(async move { watch.run(&Notify::new(), &turns, |_, _| {}).await });
+
+    server.end_watch(SECRETS).await;
+    tokio::time::sleep(2 * CONTINUE_PAUSE).await;
+    assert_eq!(server.requests(SECRETS, 2).await.len(), 2, "others connect");
+    drop(others);
+    server.requests(SECRETS, 3).await;
+
+    let _others = connects.acquire().await.unwrap();
+    server.end_watch(SECRETS).await;
+    server.requests(SECRETS, 4).await;
 }
 
 #[tokio::test]

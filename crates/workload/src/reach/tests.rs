@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::api_server::client_options as options;
+use crate::api_server::{LONG, client_options as options};
 
 /// A name that only a proxy of these tests resolves.
 const HIDDEN: &str = "hidden.invalid";
@@ -267,8 +267,10 @@ async fn probed(after_answer: AfterAnswer) -> (RefusingServer, Probe, RequestCou
 #[tokio::test]
 async fn probes_take_any_answer_and_share_a_connection() {
     let (server, mut probe, requests) = probed(AfterAnswer::AnswerAgain).await;
+    assert!(!probe.is_connected());
     for _ in 0..3 {
         probe.answer().await.unwrap();
+        assert!(probe.is_connected());
     }
     let connections = server.heads.lock().unwrap().clone();
     let [heads] = connections.as_slice() else { panic!("{connections:?}") };
@@ -293,6 +295,18 @@ async fn a_probe_whose_connection_was_closed_opens_another() {
     assert_eq!(server.requests(), [1, 1, 1]);
     let expected = RequestCount { verb: "get", result: "server_error", count: 3 };
     assert_eq!(requests.counts(), [expected], "a closed connection is no missing answer");
+}
+
+#[tokio::test]
+async fn a_probe_notices_that_its_connection_was_closed() {
+    let (_server, mut probe, _) = probed(AfterAnswer::Close).await;
+    probe.answer().await.unwrap();
+    let closed = async {
+        while probe.is_connected() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, closed).await.unwrap();
 }
 
 #[tokio::test]
