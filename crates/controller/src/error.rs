@@ -20,6 +20,15 @@ pub fn found<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error
     }
 }
 
+/// Returns what a write has stored, or `None` if the object has been deleted.
+pub fn write_result<T>(
+    kind: &'static str,
+    name: String,
+    result: Result<T, kube::Error>,
+) -> Result<Option<T>, ManagementError> {
+    found(result).map_err(|source| ManagementError::Write { kind, name, source })
+}
+
 /// An error of a reconcile, which is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ReconcileError {
@@ -98,6 +107,14 @@ pub fn management_category(error: &kube::Error) -> Category {
     }
 }
 
+/// Returns whether a request to the management cluster may succeed later without a change.
+pub fn is_temporary(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || matches!(status.code, 408 | 429),
+        _ => matches!(management_category(error), Category::Unreachable | Category::Timeout),
+    }
+}
+
 /// Returns whether an error or one of its sources is an expired deadline.
 fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     let is_expired = |error: &(dyn Error + 'static)| {
@@ -141,22 +158,25 @@ mod tests {
     #[test]
     fn errors_of_the_management_cluster_have_a_category() {
         let rows = [
-            (401, Category::Unauthorized),
-            (403, Category::Forbidden),
-            (409, Category::Conflict),
-            (422, Category::Rejected),
-            (429, Category::Unreachable),
-            (500, Category::Internal),
-            (503, Category::Unreachable),
-            (504, Category::Timeout),
+            (401, Category::Unauthorized, false),
+            (403, Category::Forbidden, false),
+            (404, Category::Internal, false),
+            (409, Category::Conflict, false),
+            (422, Category::Rejected, false),
+            (429, Category::Unreachable, true),
+            (500, Category::Internal, true),
+            (503, Category::Unreachable, true),
+            (504, Category::Timeout, true),
         ];
-        for (code, expected) in rows {
+        for (code, expected, temporary) in rows {
             let source = kube::Error::Api(Status::failure("why", "Why").with_code(code).boxed());
+            assert_eq!(is_temporary(&source), temporary, "{code}");
             let error = ManagementError::Write { kind: "Cluster", name: "blue".to_owned(), source };
             assert_eq!(ReconcileError::from(error).category(), expected, "{code}");
             assert!(ManagementError::CATEGORIES.contains(&expected), "{code}");
         }
         let source = kube::Error::Service("connection refused".into());
+        assert!(is_temporary(&source));
         let unreachable = ManagementError::Read { what: "Leases".to_owned(), source };
         assert_eq!(unreachable.category(), Category::Unreachable);
         let source = kube::Error::Service(io::Error::from(io::ErrorKind::TimedOut).into());

@@ -11,7 +11,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
-use crate::{ManagementError, error::found};
+use crate::{ManagementError, error::write_result};
 
 /// A namespaced kind whose objects can be read and written.
 pub trait Kind:
@@ -36,8 +36,8 @@ pub async fn write<K: Kind, S: Serialize>(
         "metadata": {"name": name, "uid": object.uid()}, "status": status,
     });
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let written = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
-    found(written).map_err(|source| ManagementError::Write { kind: kind::<K>(), name, source })
+    let result = api(client, object).patch_status(&name, &parameters, &Patch::Apply(patch)).await;
+    write_result(kind::<K>(), name, result)
 }
 
 /// Adds a finalizer if the object does not have it.
@@ -71,8 +71,8 @@ async fn finalize<K: Kind>(client: &Client, object: &K, finalizers: &[&str]) -> 
     let name = object.name_any();
     // With the resource version, the write fails if another client has changed the list.
     let patch = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    let written = api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    found(written).map(drop).map_err(|source| ManagementError::Write { kind: kind::<K>(), name, source })
+    let result = api(client, object).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    write_result(kind::<K>(), name, result).map(drop)
 }
 
 /// Returns whether a placement or a release object is paused. A Cluster is paused by its spec instead.

@@ -32,7 +32,7 @@ use super::{
     resolver::{ResolveError, Resolved, Resolver},
 };
 use crate::{
-    ManagementError, ReconcileError, caches::AllKinds, clusters, error::found, events::Events, queue,
+    ManagementError, ReconcileError, caches::AllKinds, clusters, error::write_result, events::Events, queue,
     tunnel::Tunnels,
 };
 
@@ -299,8 +299,8 @@ impl Reconciler {
         let patch = json!({"metadata": {"uid": uid, "annotations": {GIVEN_ANNOTATION: provisioned}}});
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let done = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
-        self.written(done)
+        let result = self.api().patch(&self.key.name, &parameters, &Patch::Merge(patch)).await;
+        write_result("Cluster", self.key.name.clone(), result).map(drop)
     }
 
     /// Writes the conditions if they have changed.
@@ -338,16 +338,8 @@ impl Reconciler {
             "metadata": {"name": self.key.name, "uid": self.cluster.uid()}, "status": {"conditions": new},
         });
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let done = self.api().patch_status(&self.key.name, &parameters, &Patch::Apply(patch)).await;
-        self.written(done)
-    }
-
-    fn written(&self, done: Result<DynamicObject, kube::Error>) -> Result<(), ManagementError> {
-        found(done).map(drop).map_err(|source| ManagementError::Write {
-            kind: "Cluster",
-            name: self.key.name.clone(),
-            source,
-        })
+        let result = self.api().patch_status(&self.key.name, &parameters, &Patch::Apply(patch)).await;
+        write_result("Cluster", self.key.name.clone(), result).map(drop)
     }
 
     fn api(&self) -> Api<DynamicObject> {

@@ -14,7 +14,7 @@ use serde::Deserialize as _;
 use serde_json::json;
 
 use super::{FleetContext, caches::spec_of, kinds};
-use crate::{ManagementError, ReconcileError, error::found, queue};
+use crate::{ManagementError, ReconcileError, error::write_result, queue};
 
 /// Reconciles the config.
 pub(super) async fn reconcile(
@@ -48,7 +48,6 @@ pub(super) async fn update_status(
     });
     let configs: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let written = configs.patch_status(&name, &parameters, &Patch::Apply(patch)).await;
-    // The object may have been deleted in the meantime.
-    found(written).map(drop).map_err(|source| ManagementError::Write { kind: kinds::CONFIG, name, source })
+    let result = configs.patch_status(&name, &parameters, &Patch::Apply(patch)).await;
+    write_result(kinds::CONFIG, name, result).map(drop)
 }

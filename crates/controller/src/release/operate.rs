@@ -1,113 +1,39 @@
 //! Runs one operation with the package tool, off the reconciler's own path.
 
 mod compare_and_test;
+mod outcome;
 
 use std::{sync::Arc, time::Instant};
 
 use chandler_api::extensions::OnFailure;
 use chandler_core::{
     digest::InputDigest,
-    drift::{ComparisonOutcome, ComparisonScope, ObjectComparison},
     failure::{Category, Failure},
-    identity::{ClusterKey, ReleaseId, ToolId},
-    release::{ApplyKind, Desired, Operation, OperationKind, PackageTest, ReleaseKind, failure_key},
+    identity::{ClusterKey, ReleaseId},
+    release::{ApplyKind, Desired, Operation, OperationKind, ReleaseKind, failure_key},
     target::Target,
     tenancy::{Boundary, ReleaseUse},
 };
 use chandler_source::StoredPackage;
 use chandler_telemetry::trace::{self, Span};
 use chandler_tool::{
-    Applied, ApplyOrder, OperationFailure, PackageTool, ProcessGuard, ReleaseDetails, RemoveOrder,
-    RollbackOrder,
+    Applied, ApplyOrder, OperationFailure, PackageTool, ProcessGuard, RemoveOrder, RollbackOrder,
 };
 use chandler_workload::Connection;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 
-pub use self::compare_and_test::Comparison;
+pub use self::{
+    compare_and_test::Comparison,
+    outcome::{Done, Outcome},
+};
 use super::{
     PlacementState, ReleaseContext,
     boundary::check_capabilities,
     inputs::{self, Inputs},
 };
-use crate::{
-    metrics::Quota,
-    operations::{Handle, OperationOutcome},
-    status,
-};
-
-/// The outcome of an operation.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The key under which a failure is recorded: see [`failure_key`](chandler_core::release::failure_key).
-    pub key: String,
-    pub tool: ToolId,
-    /// Whether the manager has canceled the operation, or did not begin it.
-    pub canceled: bool,
-    pub kind: OperationKind,
-    /// What was compared, if it was a comparison.
-    pub scope: Option<ComparisonScope>,
-    pub result: Result<Done, OperationFailure>,
-}
-
-impl OperationOutcome for Outcome {
-    fn is_unanswered(&self) -> bool {
-        self.result
-            .as_ref()
-            .is_err_and(|error| matches!(error.failure.category, Category::Unreachable | Category::Timeout))
-    }
-}
-
-/// The effect of a successful operation.
-#[derive(Clone, Debug)]
-pub enum Done {
-    Applied(ApplyKind, Applied),
-    /// The release was deployed with these inputs before, and nothing was changed.
-    Unchanged(ReleaseDetails),
-    Removed,
-    /// An earlier revision was restored, because applying the inputs has `failed`.
-    RolledBack {
-        applied: Applied,
-        failed: InputDigest,
-    },
-    /// The release was removed, because applying its inputs has failed.
-    Uninstalled,
-    Compared {
-        comparison: Comparison,
-        results: Vec<ObjectComparison>,
-    },
-    /// The tests of a revision have ended. Some of them may have failed.
-    Tested {
-        revision: u32,
-        tests: Vec<PackageTest>,
-    },
-}
-
-impl Done {
-    /// Returns the outcome for metrics and logs.
-    fn outcome(&self) -> &'static str {
-        match self {
-            Self::Unchanged(_) => "unchanged",
-            Self::Compared { results, .. } => {
-                let has = |outcome| results.iter().any(|result| result.outcome == outcome);
-                if has(ComparisonOutcome::Corrected) {
-                    "corrected"
-                } else if has(ComparisonOutcome::Drifted) || has(ComparisonOutcome::Missing) {
-                    "drifted"
-                } else {
-                    "success"
-                }
-            }
-            Self::Tested { tests, .. } if tests.iter().any(|test| !test.passed) => "failed",
-            Self::Applied(..)
-            | Self::Removed
-            | Self::RolledBack { .. }
-            | Self::Uninstalled
-            | Self::Tested { .. } => "success",
-        }
-    }
-}
+use crate::{metrics::Quota, operations::Handle, status};
 
 /// An operation to start.
 pub(super) struct Start {

@@ -79,6 +79,8 @@ pub struct Reconciler<R: ReleaseKind> {
     status: ReleaseStatus,
     /// Number of the operation whose outcome the status contains.
     outcome_number: Option<u64>,
+    /// Whether an outcome is being taken in that an earlier reconcile has taken in, but did not write.
+    outcome_is_repeated: bool,
 }
 
 impl<R> Reconciler<R>
@@ -118,6 +120,7 @@ where
             written,
             status,
             outcome_number: None,
+            outcome_is_repeated: false,
         })
     }
 
@@ -226,11 +229,13 @@ where
 
     /// Takes in how the last operation has ended, once.
     fn take_in_outcome(&mut self, desired: &Desired) {
-        let last = self.context.caches.operations.outcome(&self.uid);
-        if let Some(NumberedOutcome { number, outcome }) = last
+        let last = self.context.caches.operations.deliver_outcome(&self.uid);
+        if let Some(NumberedOutcome { number, outcome, is_repeated }) = last
             && self.outcome_number != Some(number)
         {
+            self.outcome_is_repeated = is_repeated;
             self.take_in(outcome, desired);
+            self.outcome_is_repeated = false;
             self.outcome_number = Some(number);
         }
     }

@@ -8,10 +8,13 @@ use chandler_e2e::{
     world::{World, condition, config_value, finalizers, hello},
 };
 use chandler_sandbox::{chart::Package, fault_proxy::Mode, registry::Registry};
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    events::v1::Event,
+};
 use kube::{
     Api, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -99,15 +102,94 @@ async fn a_removal_is_published_once_although_the_object_is_changed_meanwhile() 
     changes.abort();
     proxy.set_mode(Mode::Forward);
     world.wait_deleted("hello").await;
-    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
-    let removals = eventually("the removal is published", || async {
-        let mut all = events.list(&ListParams::default()).await.unwrap().items;
-        all.retain(|event| event.reason.as_deref() == Some("Removed"));
-        (!all.is_empty()).then_some(all)
-    })
-    .await;
+    let removals = published(&world, "Removed").await;
     assert!(removals.len() == 1 && removals[0].series.is_none(), "{removals:#?}");
     manager.stop().await;
+}
+
+#[tokio::test]
+async fn an_upgrade_is_published_once_although_its_status_cannot_be_written() {
+    let world = World::new("upgrade-event").await;
+    world.create_cluster("alpha").await;
+    let manager = world.start_manager();
+    world.apply_placement("hello", "hello", json!({})).await;
+    world.wait_ready("hello", "alpha", 1).await;
+    let name = world.release("hello", "alpha").await.unwrap().name_any();
+
+    let rejection = RejectedRevision::create(&world, 2).await;
+    let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+    eventually("a status with the new revision is rejected", || async {
+        let status = Patch::Merge(json!({"status": {"revision": 2}}));
+        let error = world.releases().patch_status(&name, &dry_run, &status).await.err()?;
+        error.to_string().contains("revision 2 is rejected").then_some(())
+    })
+    .await;
+    world.apply_placement("hello", "hello", json!({"valuesTemplate": "greeting: Ahoy"})).await;
+    published(&world, "Upgraded").await;
+    let rejected = || {
+        let is_rejected = |line: &&str| line.contains("revision 2 is rejected") && line.contains(&name);
+        manager.logs().lines().filter(is_rejected).count()
+    };
+    let before = rejected();
+    eventually("the status is rejected again", || async { (rejected() >= before + 2).then_some(()) }).await;
+    rejection.delete().await;
+    world.wait_ready("hello", "alpha", 2).await;
+    let upgrades = published(&world, "Upgraded").await;
+    assert!(upgrades.len() == 1 && upgrades[0].series.is_none(), "{upgrades:#?}");
+    manager.stop().await;
+}
+
+/// Lets the API server reject every status of a release in the world's namespace that has a certain revision.
+struct RejectedRevision {
+    name: String,
+    policies: Api<ValidatingAdmissionPolicy>,
+    bindings: Api<ValidatingAdmissionPolicyBinding>,
+}
+
+impl RejectedRevision {
+    async fn create(world: &World, revision: u32) -> Self {
+        let name = format!("{}-rejects-revision", world.namespace);
+        let policy = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                    "resourceRules": [{
+                        "apiGroups": ["addons.cluster.x-k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+                        "resources": ["helmreleaseproxies/status"],
+                    }],
+                },
+                "validations": [{
+                    "expression": format!("object.?status.?revision.orValue(0) != {revision}"),
+                    "message": format!("revision {revision} is rejected"),
+                }],
+            },
+        });
+        let binding = json!({
+            "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        let (policies, bindings) = (Api::all(world.client.clone()), Api::all(world.client.clone()));
+        let create = PostParams::default();
+        policies.create(&create, &serde_json::from_value(policy).unwrap()).await.unwrap();
+        bindings.create(&create, &serde_json::from_value(binding).unwrap()).await.unwrap();
+        Self { name, policies, bindings }
+    }
+
+    async fn delete(self) {
+        self.bindings.delete(&self.name, &DeleteParams::default()).await.unwrap();
+        self.policies.delete(&self.name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// Returns the Events with this reason. They are published in the background.
+async fn published(world: &World, reason: &str) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    eventually("the Event is published", || async {
+        let mut all = events.list(&ListParams::default()).await.unwrap().items;
+        all.retain(|event| event.reason.as_deref() == Some(reason));
+        (!all.is_empty()).then_some(all)
+    })
+    .await
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use kube::{
 use serde_json::json;
 
 use super::{Reconciler, View};
-use crate::{ManagementError, error::found, release::PlacementState, status};
+use crate::{ManagementError, error::write_result, release::PlacementState, status};
 
 /// Changes of annotations. `None` removes one.
 pub(super) type Annotations = BTreeMap<&'static str, Option<String>>;
@@ -62,12 +62,8 @@ where
         let patch = json!({"metadata": {"annotations": annotations}});
         let name = self.object.name_any();
         let api = status::api(&self.context.client, &*self.object);
-        let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        found(written).map(drop).map_err(|source| ManagementError::Write {
-            kind: status::kind::<R>(),
-            name,
-            source,
-        })
+        let result = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        write_result(status::kind::<R>(), name, result).map(drop)
     }
 }
 

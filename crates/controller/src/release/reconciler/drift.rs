@@ -150,7 +150,7 @@ where
             let what = drift::message(&changes.drifted, NAMED_OBJECTS);
             let note =
                 format!("Objects of release {release} on cluster {cluster} were changed by others: {what}");
-            self.context.events.warning(&*self.object, "DriftFound", &note);
+            self.publish_warning("DriftFound", &note);
         }
         let is_due = self
             .state
@@ -160,7 +160,7 @@ where
             self.state.corrected_event_at = Some(self.now);
             let what = drift::correction_message(&changes.corrected, NAMED_OBJECTS);
             let note = format!("Corrected objects of release {release} on cluster {cluster}: {what}");
-            self.context.events.normal(&*self.object, "DriftCorrected", &note);
+            self.publish_normal("DriftCorrected", &note);
         }
     }
 

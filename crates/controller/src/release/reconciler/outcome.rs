@@ -32,7 +32,7 @@ where
                 // A release that was removed meanwhile counts its revisions again.
                 self.status.tested.take_if(|tested| tested.revision >= details.revision);
                 let (reason, note) = applied(kind, desired, &details, before.as_deref());
-                self.context.events.normal(&*self.object, reason, &note);
+                self.publish_normal(reason, &note);
                 self.publish_ignored(desired, &ignored_fields);
             }
             Ok(Done::Removed) => {
@@ -41,7 +41,7 @@ where
                 self.status.last_failure = None;
                 let note =
                     format!("Removed release {} from cluster {}", desired.release, desired.cluster.name);
-                self.context.events.normal(&*self.object, "Removed", &note);
+                self.publish_normal("Removed", &note);
             }
             Ok(Done::RolledBack { applied, failed }) => {
                 self.take_rolled_back(desired, &applied.details, failed);
@@ -102,7 +102,7 @@ where
             desired.cluster.name,
             self.because(),
         );
-        self.context.events.warning(&*self.object, "RolledBack", &note);
+        self.publish_warning("RolledBack", &note);
     }
 
     /// Takes in a removal after the last retry. The failure before it is kept, and so is the object.
@@ -113,13 +113,27 @@ where
         self.status.inventory_revision = None;
         let (release, cluster) = (&desired.release, &desired.cluster.name);
         let note = format!("Uninstalled release {release} from cluster {cluster}{}", self.because());
-        self.context.events.warning(&*self.object, "Uninstalled", &note);
+        self.publish_warning("Uninstalled", &note);
     }
 
     /// Publishes which fields were left to other field managers: the cluster has other values than the package.
     fn publish_ignored(&self, desired: &Desired, fields: &[String]) {
         if let Some(note) = ignored_note(&desired.cluster.name, fields) {
-            self.context.events.normal(&*self.object, "FieldsIgnored", &note);
+            self.publish_normal("FieldsIgnored", &note);
+        }
+    }
+
+    /// Publishes an Event, unless it is about an outcome for which that was done before.
+    pub(super) fn publish_normal(&self, reason: &str, note: &str) {
+        if !self.outcome_is_repeated {
+            self.context.events.normal(&*self.object, reason, note);
+        }
+    }
+
+    /// Publishes a warning, unless it is about an outcome for which that was done before.
+    pub(super) fn publish_warning(&self, reason: &str, note: &str) {
+        if !self.outcome_is_repeated {
+            self.context.events.warning(&*self.object, reason, note);
         }
     }
 
@@ -168,13 +182,15 @@ where
     pub(super) fn note_failure(&mut self, desired: &Desired, key: String, failure: &Failure) {
         if self.remember_failure(key, failure) {
             let note = desired.failure_note(failure);
-            self.context.events.warning(&*self.object, failure.category.as_str(), &note);
+            self.publish_warning(failure.category.as_str(), &note);
         }
     }
 
     /// Remembers a failure. Returns whether it is a new one.
     pub(super) fn remember_failure(&mut self, key: String, failure: &Failure) -> bool {
-        self.context.metrics.failed(status::kind::<R>(), failure.category);
+        if !self.outcome_is_repeated {
+            self.context.metrics.failed(status::kind::<R>(), failure.category);
+        }
         let last = self.status.last_failure.as_ref();
         let is_known = last.is_some_and(|last| last.input == key && last.message == failure.message);
         let retry_at = retry_requested_at(&*self.object);

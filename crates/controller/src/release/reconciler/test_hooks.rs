@@ -62,7 +62,7 @@ where
                 Category::NotReady,
                 format!("tests of release {} have failed: {reasons}", desired.release),
             );
-            self.context.events.warning(&*self.object, "TestsFailed", &desired.failure_note(&failure));
+            self.publish_warning("TestsFailed", &desired.failure_note(&failure));
             if self.fails_with_tests() {
                 self.remember_failure(key, &failure);
             }
