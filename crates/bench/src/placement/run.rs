@@ -289,8 +289,11 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Measures a time without changes. It begins when every cluster was probed once: the connections that this opens are a part
+    /// of the restart.
     async fn measure_idle(&mut self, step: &str) -> Result<Idle> {
         self.begin(step);
+        tokio::time::sleep(PROBED).await;
         self.replayed.traffic().reset();
         let (from, cpu) = (Timestamp::now(), self.processes.cpu());
         tokio::time::sleep(self.size.idle).await;
