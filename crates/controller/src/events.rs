@@ -167,7 +167,45 @@ impl Recorders {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use http::{Request, Response};
+    use kube::{client::Body, core::Status};
+
     use super::*;
+
+    /// Publishes an Event to an API server that refuses the first requests with this code. Returns whether it was published, and
+    /// the number of requests.
+    async fn publish(refused: usize, code: u16) -> (bool, usize) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = requests.clone();
+        let answer = move |request: Request<Body>| {
+            let is_refused = counted.fetch_add(1, Ordering::Relaxed) < refused;
+            async move {
+                if !is_refused {
+                    return Ok::<_, Infallible>(Response::new(request.into_body()));
+                }
+                let status = serde_json::to_vec(&Status::failure("why", "Why").with_code(code)).unwrap();
+                Ok(Response::builder().status(code).body(Body::from(status)).unwrap())
+            }
+        };
+        let events = Events::new(Client::new(tower::service_fn(answer), "default"));
+        let object = ObjectReference { uid: Some("uid".to_owned()), ..ObjectReference::default() };
+        let published =
+            events.publication(object, EventType::Normal, "Upgraded", "to 2.0.0", &RETRY_DELAYS).await;
+        (published, requests.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_retried_if_the_api_server_is_not_available() {
+        assert_eq!(publish(0, 503).await, (true, 1));
+        assert_eq!(publish(3, 503).await, (true, 4));
+        assert_eq!(publish(100, 503).await, (false, 1 + RETRY_DELAYS.len()));
+        assert_eq!(publish(100, 403).await, (false, 1), "a retry alone does not help");
+    }
 
     fn key(note: &str) -> EventKey {
         ("uid".to_owned(), "Upgraded".to_owned(), note.to_owned())
