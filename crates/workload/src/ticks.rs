@@ -71,8 +71,7 @@ mod tests {
             ends.push(Instant::now());
         }
         assert_eq!(ends[0], ends[1]);
-        let end = since_start(ends[0]);
-        let late = end - next_tick(end - Duration::from_millis(10));
-        assert!(late < Duration::from_millis(10), "{end:?}");
+        // There is a tick every second.
+        assert!(since_start(ends[0]).subsec_millis() < 10, "{:?}", since_start(ends[0]));
     }
 }
