@@ -4,6 +4,7 @@ mod admission;
 mod caaph;
 mod cluster_api;
 mod finding;
+mod hook_callers;
 mod hooks;
 mod impersonation;
 mod kinds;
@@ -105,6 +106,7 @@ pub async fn run_checks(
     let has_leader = leases.iter().any(|finding| finding.severity == Severity::Ok);
     findings.extend(leases);
     findings.extend(findings_of("hooks", hooks::check(client, namespace.as_deref(), has_leader).await));
+    findings.extend(findings_of("hooks", hook_callers::check(client, &manager.manager_namespace).await));
     findings.extend(findings_of(
         "tunnel",
         tunnel::check(client, &manager.manager_namespace, namespace.as_deref(), now).await,

@@ -6,6 +6,8 @@ mod key;
 mod kubernetes;
 mod resolve;
 mod unread;
+mod upgrade_request;
+mod upgrade_steps;
 
 pub use demand::{Demand, InvalidRequest, PublishedExtensions, demand};
 pub use implicit::{
@@ -13,6 +15,8 @@ pub use implicit::{
 };
 pub(crate) use key::is_of_platform;
 pub use key::{ExtensionKey, namespace_of};
-pub(crate) use kubernetes::next_step;
 pub use kubernetes::{Kubernetes, Upgrade, kubernetes};
 pub use resolve::{Chosen, Resolution, ResolutionInput, resolve, resolve_and_plan};
+pub use upgrade_request::{AnnouncedUpgrade, RequestedVersions, UnplannedUpgrade};
+pub(crate) use upgrade_steps::next_step;
+pub use upgrade_steps::{MAX_UPGRADE_MINORS, TooManyMinors, UpgradeSteps};

@@ -1,6 +1,7 @@
 //! The handler of the hooks, and its responses.
 
 use chandler_core::identity::ClusterKey;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The response to a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,21 +14,51 @@ pub enum HookResponse {
     Block { message: String },
 }
 
+/// The caller of a hook, who may give up before there is a response. Clones are the same caller.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(CancellationToken);
+
+impl Caller {
+    /// Returns whether nobody waits for the response: the call has timed out, or its connection is
+    /// closed. Handlers stop then.
+    pub fn has_given_up(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Returns a guard whose drop means that the caller has given up.
+    #[must_use]
+    pub fn waiting(&self) -> DropGuard {
+        self.0.clone().drop_guard()
+    }
+}
+
 /// Decides on the response to each hook.
 ///
 /// Implementations respond from caches. They start long-running work elsewhere, and return
 /// [`HookResponse::RetryAfter`] until it is done.
 ///
 /// Anyone who can reach the port can call a hook, so a request does not prove anything: check on the Cluster object
-/// whether it is being upgraded or deleted. Cluster API repeats the same request until it may proceed. The message is
+/// whether it is being upgraded or deleted, and to which version. Cluster API repeats the same request until it may proceed. The message is
 /// written to a condition of the Cluster. A message that differs in every response makes Cluster API write the
 /// condition, reconcile the Cluster, and call the hook again.
 pub trait HookHandler: Send + Sync {
     /// Called before an upgrade starts. `to` is the final version, which may be several minor versions newer.
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse;
+    fn before_cluster_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse;
 
     /// Called before each upgrade step of the control plane, including the first. Requires Cluster API 1.12.
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse;
+    fn before_control_plane_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse;
 
     /// Called after each upgrade step of the control plane, before the workers are upgraded.
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse;

@@ -1,14 +1,15 @@
 //! Requests of Cluster API, with only the fields that are used.
 
-use std::collections::BTreeMap;
-
-use chandler_core::{
-    identity::ClusterKey,
-    proceed::{PROCEED_ANNOTATION, proceeds},
+use chandler_core::{identity::ClusterKey, proceed::proceeds};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
 };
-use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::{Hook, HookHandler, HookResponse};
+use crate::{Caller, Hook, HookHandler, HookResponse};
+
+/// Maximum length of a name or of a version, as in Kubernetes and Cluster API.
+const MAX_TEXT: usize = 256;
 
 /// A request of Cluster API for a Cluster.
 #[derive(Clone, Debug)]
@@ -32,15 +33,15 @@ enum HookCall {
 
 #[derive(Clone, Debug, Deserialize)]
 struct VersionChange {
-    #[serde(rename = "fromKubernetesVersion")]
+    #[serde(rename = "fromKubernetesVersion", deserialize_with = "short")]
     from: String,
-    #[serde(rename = "toKubernetesVersion")]
+    #[serde(rename = "toKubernetesVersion", deserialize_with = "short")]
     to: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct ReachedVersion {
-    #[serde(rename = "kubernetesVersion")]
+    #[serde(rename = "kubernetesVersion", deserialize_with = "short")]
     version: String,
 }
 
@@ -56,10 +57,20 @@ struct Cluster {
 
 #[derive(Deserialize)]
 struct Metadata {
+    #[serde(deserialize_with = "short")]
     namespace: String,
+    #[serde(deserialize_with = "short")]
     name: String,
     #[serde(default)]
-    annotations: BTreeMap<String, String>,
+    annotations: Annotations,
+}
+
+/// The annotation that is used. Others are not kept: there may be as many as fit into a request.
+#[derive(Default, Deserialize)]
+struct Annotations {
+    /// [`chandler_core::proceed::PROCEED_ANNOTATION`].
+    #[serde(rename = "chandler.dev/proceed")]
+    proceed: Option<String>,
 }
 
 impl HookRequest {
@@ -73,20 +84,19 @@ impl HookRequest {
             Hook::AfterClusterUpgrade => HookCall::AfterClusterUpgrade(fields(body)?),
             Hook::BeforeClusterDelete => HookCall::BeforeClusterDelete,
         };
-        let annotation = annotations.get(PROCEED_ANNOTATION).map(String::as_str);
-        let overridden = proceeds(annotation, hook.name());
+        let overridden = proceeds(annotations.proceed.as_deref(), hook.name());
         Ok(Self { cluster: ClusterKey::new(namespace, name), overridden, call })
     }
 
     /// Calls the method of the handler for this request.
-    pub fn dispatch(&self, handler: &dyn HookHandler) -> HookResponse {
+    pub fn dispatch(&self, handler: &dyn HookHandler, caller: &Caller) -> HookResponse {
         let cluster = &self.cluster;
         match &self.call {
             HookCall::BeforeClusterUpgrade(VersionChange { from, to }) => {
-                handler.before_cluster_upgrade(cluster, from, to)
+                handler.before_cluster_upgrade(cluster, from, to, caller)
             }
             HookCall::BeforeControlPlaneUpgrade(VersionChange { from, to }) => {
-                handler.before_control_plane_upgrade(cluster, from, to)
+                handler.before_control_plane_upgrade(cluster, from, to, caller)
             }
             HookCall::AfterControlPlaneUpgrade(ReachedVersion { version }) => {
                 handler.after_control_plane_upgrade(cluster, version)
@@ -97,6 +107,15 @@ impl HookRequest {
             HookCall::BeforeClusterDelete => handler.before_cluster_delete(cluster),
         }
     }
+}
+
+/// Reads a text that is kept and reported.
+fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.len() > MAX_TEXT {
+        return Err(D::Error::custom(format!("a name or version of {} bytes is too long", text.len())));
+    }
+    Ok(text)
 }
 
 fn fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
@@ -123,11 +142,23 @@ mod tests {
     }
 
     impl HookHandler for RecordingHandler {
-        fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+        fn before_cluster_upgrade(
+            &self,
+            cluster: &ClusterKey,
+            from: &str,
+            to: &str,
+            _: &Caller,
+        ) -> HookResponse {
             self.record(&["before upgrade", &cluster.to_string(), from, to])
         }
 
-        fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+        fn before_control_plane_upgrade(
+            &self,
+            cluster: &ClusterKey,
+            from: &str,
+            to: &str,
+            _: &Caller,
+        ) -> HookResponse {
             self.record(&["before step", &cluster.to_string(), from, to])
         }
 
@@ -177,17 +208,21 @@ mod tests {
             let handler = RecordingHandler::default();
             let request = HookRequest::parse(hook, &request(extra)).unwrap();
             assert_eq!((&request.cluster, request.overridden), (&ClusterKey::new("fleet", "blue"), false));
-            request.dispatch(&handler);
+            request.dispatch(&handler, &Caller::default());
             assert_eq!(*handler.0.lock().unwrap(), [call], "{hook:?}");
         }
     }
 
     #[test]
     fn invalid_requests_are_rejected() {
+        let long = json!({"cluster": {"metadata": {"namespace": "fleet", "name": "b".repeat(257)}}});
+        let long_version = json!({"kubernetesVersion": "1".repeat(257)});
         let no_namespace = json!({"cluster": {"metadata": {"name": "blue"}}}).to_string().into_bytes();
         for (hook, body) in [
             (Hook::BeforeClusterDelete, b"".to_vec()),
             (Hook::BeforeClusterDelete, no_namespace),
+            (Hook::BeforeClusterDelete, long.to_string().into_bytes()),
+            (Hook::AfterClusterUpgrade, request(&long_version)),
             (Hook::BeforeClusterUpgrade, request(&json!({}))),
             (Hook::AfterClusterUpgrade, request(&json!({}))),
         ] {
@@ -203,6 +238,7 @@ mod tests {
             let body = request(&json!({"cluster": {"metadata": metadata}, "kubernetesVersion": "v1.35.4"}));
             HookRequest::parse(Hook::AfterClusterUpgrade, &body).unwrap().overridden
         };
+        assert_eq!(chandler_core::proceed::PROCEED_ANNOTATION, "chandler.dev/proceed");
         assert!(annotated("AfterClusterUpgrade"));
         assert!(!annotated("BeforeClusterDelete"));
     }

@@ -27,11 +27,14 @@ use hyper_util::{
 };
 use rustls::ServerConfig;
 use serde::Serialize;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Error, FailurePolicy, Hook, HookHandler, HookResponse, admission::Progress,
+    Caller, Error, FailurePolicy, Hook, HookHandler, HookResponse, admission::Progress,
     certificates::CertificateResolver, connections::Connections, request::HookRequest, wire,
 };
 
@@ -44,6 +47,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit of the handler, well below the timeout of Cluster API.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Calls that are handled at the same time. A call whose caller has given up counts until its handler
+/// has stopped.
+const MAX_HANDLED: usize = 4;
 /// When Cluster API calls again after the handler timed out or panicked.
 const RETRY_SECONDS: u32 = 5;
 /// A request contains one Cluster, and etcd limits objects to 1.5 MB.
@@ -52,10 +58,39 @@ const MAX_REQUEST_BYTES: usize = 4 << 20;
 /// The state that all hooks share.
 #[derive(Clone)]
 pub struct ServerState {
-    pub handler: Arc<dyn HookHandler>,
+    pub handler: Handling,
     /// Whether Cluster API supports the hook `BeforeControlPlaneUpgrade`.
     pub control_plane_steps: Arc<AtomicBool>,
     pub failure_policy: FailurePolicy,
+}
+
+/// Runs the handler, for a limited number of calls at the same time.
+#[derive(Clone)]
+pub struct Handling {
+    handler: Arc<dyn HookHandler>,
+    slots: Arc<Semaphore>,
+}
+
+impl Handling {
+    pub fn new(handler: Arc<dyn HookHandler>) -> Self {
+        Self { handler, slots: Arc::new(Semaphore::new(MAX_HANDLED)) }
+    }
+
+    /// Calls the handler on a thread for blocking work. If this is dropped, the caller has given up.
+    async fn call(
+        &self,
+        request: HookRequest,
+    ) -> Result<HookResponse, Box<dyn std::error::Error + Send + Sync>> {
+        let slot = self.slots.clone().acquire_owned().await?;
+        let (handler, caller) = (self.handler.clone(), Caller::default());
+        let _waiting = caller.waiting();
+        let handle = move || {
+            // The thread holds the slot, because the caller may go away.
+            let _slot = slot;
+            request.dispatch(handler.as_ref(), &caller)
+        };
+        Ok(tokio::task::spawn_blocking(handle).await?)
+    }
 }
 
 pub fn tls(resolver: CertificateResolver) -> Result<TlsAcceptor, Error> {
@@ -130,18 +165,19 @@ fn router(state: &ServerState) -> Router {
     })
 }
 
-async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>, progress: Progress) -> Response {
+async fn handle(hook: Hook, body: Body, handler: Handling, progress: Progress) -> Response {
     let parsed = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_REQUEST_BYTES)).await {
         Ok(Ok(body)) => {
             progress.begin_handling();
-            HookRequest::parse(hook, &body).map_err(|error| error.to_string())
+            // The error may contain a part of the request.
+            HookRequest::parse(hook, &body).map_err(|error| wire::truncated(&error.to_string()))
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the body of the request is not complete".to_owned()),
     };
     match parsed {
         Ok(request) => {
-            let response = call_handler(request.clone(), handler).await;
+            let response = call_handler(request.clone(), &handler).await;
             log_response(hook, &request, &response);
             json(&wire::response(hook, &response, request.overridden))
         }
@@ -154,11 +190,10 @@ async fn handle(hook: Hook, body: Body, handler: Arc<dyn HookHandler>, progress:
 
 /// Calls the handler. If it times out or panics, responds with `RetryAfter`: if Cluster API ran into its own timeout, it would
 /// proceed or back off, depending on the failure policy.
-async fn call_handler(request: HookRequest, handler: Arc<dyn HookHandler>) -> HookResponse {
+async fn call_handler(request: HookRequest, handler: &Handling) -> HookResponse {
     let retry =
         |message: &str| HookResponse::RetryAfter { seconds: RETRY_SECONDS, message: message.to_owned() };
-    let call = tokio::task::spawn_blocking(move || request.dispatch(handler.as_ref()));
-    match tokio::time::timeout(HANDLER_TIMEOUT, call).await {
+    match tokio::time::timeout(HANDLER_TIMEOUT, handler.call(request)).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => {
             tracing::error!(%error, "the handler of a hook failed");

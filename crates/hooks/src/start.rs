@@ -16,7 +16,7 @@ use crate::{
     certificates::Certificates,
     reachability::Reachability,
     registrar::Registrar,
-    server::{self, ServerState},
+    server::{self, Handling, ServerState},
 };
 
 /// How hooks are served.
@@ -69,6 +69,7 @@ pub async fn start(
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     tracing::info!(%address, "serving runtime hooks for Cluster API");
     let control_plane_steps = Arc::new(AtomicBool::new(false));
+    let handler = Handling::new(handler);
     let state = ServerState { handler, control_plane_steps: control_plane_steps.clone(), failure_policy };
     let registrar = Registrar {
         client,

@@ -108,7 +108,8 @@ pub fn response(hook: Hook, response: &HookResponse, overridden: bool) -> RetryR
     }
 }
 
-fn truncated(message: &str) -> String {
+/// Returns the beginning of a message.
+pub fn truncated(message: &str) -> String {
     match message.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => format!("{}…", &message[..end]),
         None => message.to_owned(),

@@ -44,11 +44,17 @@ async fn version_from_inventory(client: &Client) -> Option<String> {
     core.data.get("version").and_then(Value::as_str).map(str::to_owned)
 }
 
+/// Returns the Deployments of Cluster API's core controllers. There is one, in any namespace, unless Cluster API is installed in
+/// another way than its components.
+pub async fn deployments(client: &Client) -> Result<Vec<Deployment>> {
+    let params = ListParams::default().fields("metadata.name=capi-controller-manager");
+    let listed = Api::<Deployment>::all(client.clone()).list(&params).await;
+    Ok(listed.context("listing the Deployments of Cluster API")?.items)
+}
+
 /// Returns the image tag of the Deployment.
 async fn version_from_deployment(client: &Client) -> Option<String> {
-    let params = ListParams::default().fields("metadata.name=capi-controller-manager");
-    let deployments = Api::<Deployment>::all(client.clone()).list(&params).await.ok()?;
-    let pod = deployments.items.into_iter().next()?.spec?.template.spec?;
+    let pod = deployments(client).await.ok()?.into_iter().next()?.spec?.template.spec?;
     let image = pod.containers.into_iter().next()?.image?;
     Some(image.rsplit_once(':')?.1.to_owned())
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use chandler_api::extensions::{AddonRelease, UpgradeMoment};
 use chandler_core::{
     cluster_deletion::waiting_text,
+    extension::{AnnouncedUpgrade, RequestedVersions, UnplannedUpgrade, UpgradeSteps},
     identity::ClusterKey,
     placement::{KubernetesFollower, UpgradeAnswer, after_control_plane, before_upgrade},
     release::ReleaseKind as _,
-    resolution::{UpgradeOutcome, UpgradePlan, VersionName, parse_kubernetes_version},
+    resolution::{UpgradeOutcome, UpgradePlan, VersionName},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -18,7 +19,7 @@ use super::resolver::{Resolved, Resolver};
 use crate::{
     caches::AllKinds,
     clusters::Clusters,
-    hooks::{HookHandler, HookResponse, PendingOperations},
+    hooks::{Caller, HookHandler, HookResponse, PendingOperations},
 };
 
 /// Seconds after which Cluster API retries the hook.
@@ -33,26 +34,35 @@ pub struct ExtensionHooks {
 }
 
 impl HookHandler for ExtensionHooks {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        first_block(self.pending_operations.before_cluster_upgrade(cluster, from, to), || {
-            self.before(cluster, from, to)
-        })
+    fn before_cluster_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse {
+        self.before(cluster, AnnouncedUpgrade::Whole { from, to }, caller)
     }
 
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        first_block(self.pending_operations.before_control_plane_upgrade(cluster, from, to), || {
-            self.before(cluster, from, to)
-        })
+    fn before_control_plane_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse {
+        self.before(cluster, AnnouncedUpgrade::Step { from, to }, caller)
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        let operations = self.pending_operations.after_control_plane_upgrade(cluster, version);
-        let known = first_block(operations, || self.wait_until_known(cluster));
-        let extensions = first_block(known, || self.after_control_plane(cluster, version));
-        first_block(extensions, || match parse_kubernetes_version(version) {
-            Some(version) => answer(after_control_plane(&self.followers(cluster), &version), &version),
-            None => HookResponse::Proceed,
-        })
+        let Some(requested) = self.requested_versions(cluster) else { return not_known(cluster) };
+        let version = match requested.reached(version) {
+            Ok(version) => version,
+            Err(error) => return unplanned(error),
+        };
+        let operations = self.pending_operations.answer(cluster);
+        let extensions = first_block(operations, || self.after_control_plane(cluster, &version));
+        first_block(extensions, || answer(after_control_plane(&self.followers(cluster), &version), &version))
     }
 
     fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
@@ -60,18 +70,21 @@ impl HookHandler for ExtensionHooks {
     }
 
     fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
-        first_block(self.wait_until_known(cluster), || self.before_delete(cluster))
+        if self.clusters.get(cluster).is_none() {
+            return not_known(cluster);
+        }
+        self.before_delete(cluster)
     }
 }
 
 impl ExtensionHooks {
-    /// Responds with `Proceed` if the cache contains the Cluster. Else its add-ons are unknown: Cluster API calls hooks for Clusters
-    /// that exist, so the watch is late. Clusters of namespaces that are not watched do not get here: see [`crate::hooks::serve`].
-    fn wait_until_known(&self, cluster: &ClusterKey) -> HookResponse {
-        if self.clusters.get(cluster).is_some() {
-            return HookResponse::Proceed;
-        }
-        wait(format!("Cluster {cluster} is not known yet"))
+    /// Returns the versions that the cached objects of a Cluster request, or `None` if the cache does not contain the Cluster.
+    fn requested_versions(&self, cluster: &ClusterKey) -> Option<RequestedVersions> {
+        let cached = self.clusters.get(cluster)?;
+        let reference = self.clusters.facts(cluster).control_plane;
+        let known = |reference| self.resolver.references.known(&cluster.namespace, &reference);
+        let control_plane = reference.and_then(known);
+        Some(RequestedVersions::new(&cached.data, control_plane.as_ref().map(|object| &object.data)))
     }
 
     fn before_delete(&self, cluster: &ClusterKey) -> HookResponse {
@@ -84,18 +97,18 @@ impl ExtensionHooks {
         wait(waiting_text(&pending, facts.uninstall_deadline))
     }
 
-    fn before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        let known = self.wait_until_known(cluster);
-        let extensions = first_block(known, || self.extensions_before(cluster, from, to));
-        first_block(extensions, || self.followers_before(cluster, from, to))
-    }
-
-    /// Responds for the HelmChartProxies whose versions follow the Kubernetes version.
-    fn followers_before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        match parse_kubernetes_version(from).zip(parse_kubernetes_version(to)) {
-            Some((from, to)) => answer(before_upgrade(&self.followers(cluster), &from, &to), &to),
-            None => HookResponse::Proceed,
-        }
+    fn before(&self, cluster: &ClusterKey, announced: AnnouncedUpgrade<'_>, caller: &Caller) -> HookResponse {
+        let Some(requested) = self.requested_versions(cluster) else { return not_known(cluster) };
+        let upgrade = match requested.steps(announced) {
+            Ok(upgrade) => upgrade,
+            Err(error) => return unplanned(error),
+        };
+        let operations = self.pending_operations.answer(cluster);
+        let extensions = first_block(operations, || self.extensions_before(cluster, &upgrade, caller));
+        first_block(extensions, || {
+            let (from, to) = (upgrade.from(), upgrade.to());
+            answer(before_upgrade(&self.followers(cluster), from, to), to)
+        })
     }
 
     fn followers(&self, cluster: &ClusterKey) -> Vec<KubernetesFollower> {
@@ -105,12 +118,9 @@ impl ExtensionHooks {
         self.all_kinds.kubernetes_followers(cluster, &labels, uid.as_deref())
     }
 
-    fn after_control_plane(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        let (Some(resolved), Some(version)) = (self.resolved(cluster), parse_kubernetes_version(version))
-        else {
-            return self.unknown(cluster);
-        };
-        if resolved.input.kubernetes.current != version {
+    fn after_control_plane(&self, cluster: &ClusterKey, version: &Version) -> HookResponse {
+        let Some(resolved) = self.resolved(cluster) else { return self.unknown(cluster) };
+        if resolved.input.kubernetes.current != *version {
             return wait("the extensions of this cluster are being resolved".to_owned());
         }
         let upgrade = resolved.input.kubernetes.upgrade.as_ref();
@@ -131,21 +141,23 @@ impl ExtensionHooks {
         self.answer_when_ready(cluster, moves)
     }
 
-    fn extensions_before(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        let versions = parse_kubernetes_version(from).zip(parse_kubernetes_version(to));
-        let (Some(resolved), Some((from, to))) = (self.resolved(cluster), versions) else {
-            return self.unknown(cluster);
+    fn extensions_before(
+        &self,
+        cluster: &ClusterKey,
+        upgrade: &UpgradeSteps,
+        caller: &Caller,
+    ) -> HookResponse {
+        let Some(resolved) = self.resolved(cluster) else { return self.unknown(cluster) };
+        let first = match first_plan(resolved.input.plan_steps(upgrade), caller) {
+            Ok(first) => first,
+            Err(response) => return response,
         };
-        let plans = resolved.input.plan_steps(&from, &to);
-        if let Some((step, plan)) = plans.iter().find(|(_, plan)| plan.blocks()) {
-            return HookResponse::Block { message: blocked(plan, &step.to_string()) };
-        }
         let unread = resolved.input.unread_running();
         if !unread.is_empty() {
             return wait(unread.join("; "));
         }
         // Cluster API calls a hook before each of the later steps.
-        let moves = plans.iter().take(1).flat_map(|(_, plan)| &plan.steps);
+        let moves = first.iter().flat_map(|plan| &plan.steps);
         let moves = moves.filter_map(|step| match &step.outcome {
             UpgradeOutcome::Moves { to, when: UpgradeMoment::BeforeControlPlane, .. } => {
                 Some((step.extension.as_str(), to))
@@ -215,6 +227,24 @@ impl ExtensionHooks {
     }
 }
 
+/// Returns the plan of the first step if no step is blocked. Plans no more steps if nobody waits for the response.
+fn first_plan<'u>(
+    plans: impl Iterator<Item = (&'u Version, UpgradePlan)>,
+    caller: &Caller,
+) -> Result<Option<UpgradePlan>, HookResponse> {
+    let mut first = None;
+    for (step, plan) in plans {
+        if plan.blocks() {
+            return Err(HookResponse::Block { message: blocked(&plan, &step.to_string()) });
+        }
+        if caller.has_given_up() {
+            return Err(wait("the upgrade is being planned".to_owned()));
+        }
+        first.get_or_insert(plan);
+    }
+    Ok(first)
+}
+
 fn blocked(plan: &UpgradePlan, to: &str) -> String {
     let blocks: Vec<_> = plan
         .steps
@@ -248,13 +278,30 @@ fn first_block(first: HookResponse, then: impl FnOnce() -> HookResponse) -> Hook
     if first == HookResponse::Proceed { then() } else { first }
 }
 
+/// Responds for a Cluster that the cache does not contain. Its add-ons are unknown: Cluster API calls hooks for Clusters that exist,
+/// so the watch is late. Clusters of namespaces that are not watched do not get here: see [`crate::hooks::serve`].
+fn not_known(cluster: &ClusterKey) -> HookResponse {
+    wait(format!("Cluster {cluster} is not known yet"))
+}
+
+/// Responds to an upgrade that is not planned.
+fn unplanned(error: UnplannedUpgrade) -> HookResponse {
+    match error {
+        UnplannedUpgrade::NotSeenYet(message) => wait(message),
+        UnplannedUpgrade::Refused(message) => HookResponse::Block { message },
+    }
+}
+
 fn wait(message: String) -> HookResponse {
     HookResponse::RetryAfter { seconds: RETRY_AFTER, message }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use kube::runtime::reflector::store::Writer;
+    use serde_json::json;
 
     use super::*;
     use crate::{
@@ -301,20 +348,55 @@ mod tests {
         ExtensionHooks { pending_operations, resolver: Arc::new(resolver), clusters, all_kinds }
     }
 
-    fn answers(clusters: Clusters) -> [HookResponse; 4] {
+    fn answers_to(clusters: Clusters, from: &str, to: &str) -> [HookResponse; 4] {
         let (hooks, blue) = (hooks_without_addons(clusters), ClusterKey::new("fleet", "blue"));
+        let caller = Caller::default();
         [
-            hooks.before_cluster_upgrade(&blue, "v1.34.4", "v1.35.4"),
-            hooks.before_control_plane_upgrade(&blue, "v1.34.4", "v1.35.4"),
-            hooks.after_control_plane_upgrade(&blue, "v1.35.4"),
+            hooks.before_cluster_upgrade(&blue, from, to, &caller),
+            hooks.before_control_plane_upgrade(&blue, from, to, &caller),
+            hooks.after_control_plane_upgrade(&blue, to),
             hooks.before_cluster_delete(&blue),
         ]
     }
 
+    fn with_topology(version: &str) -> Clusters {
+        let mut blue = cluster();
+        blue["spec"]["topology"] = json!({"version": version});
+        cached(Some(blue))
+    }
+
     #[tokio::test]
     async fn upgrades_and_deletions_wait_until_the_cluster_is_cached() {
+        let answers = |clusters| answers_to(clusters, "v1.34.4", "v1.35.4");
         let unknown = wait("Cluster fleet/blue is not known yet".to_owned());
         assert_eq!(answers(cached(None)), [(); 4].map(|()| unknown.clone()));
-        assert_eq!(answers(cached(Some(cluster()))), [(); 4].map(|()| HookResponse::Proceed));
+        assert_eq!(answers(with_topology("v1.35.4")), [(); 4].map(|()| HookResponse::Proceed));
+    }
+
+    #[tokio::test]
+    async fn only_an_upgrade_that_the_cluster_wants_is_planned() {
+        let older = answers_to(with_topology("v1.34.4"), "v1.34.4", "v1.35.4");
+        let endless = answers_to(with_topology("v1.34.4"), "v1.34.4", "v1.18446744073709551615.0");
+        for upgrade in 0..3 {
+            assert!(matches!(older[upgrade], HookResponse::RetryAfter { .. }), "{older:?}");
+            assert!(matches!(endless[upgrade], HookResponse::Block { .. }), "{endless:?}");
+        }
+        assert_eq!((&older[3], &endless[3]), (&HookResponse::Proceed, &HookResponse::Proceed));
+    }
+
+    #[test]
+    fn planning_ends_when_the_caller_has_given_up() {
+        let (version, caller) = (Version::new(1, 35, 0), Caller::default());
+        let waiting = Cell::new(Some(caller.waiting()));
+        let planned = Cell::new(0);
+        let plans = (1..=5).map(|step| {
+            planned.set(step);
+            if step == 2 {
+                waiting.take();
+            }
+            (&version, UpgradePlan { steps: Vec::new(), conflict: None })
+        });
+        assert!(matches!(first_plan(plans, &caller), Err(HookResponse::RetryAfter { .. })));
+        assert_eq!(planned.get(), 2);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chandler_core::identity::ClusterKey;
-use chandler_hooks::{HookHandler, HookResponse};
+use chandler_hooks::{Caller, HookHandler, HookResponse};
 
 /// Answers for the Clusters of one namespace.
 struct OwnNamespace {
@@ -31,12 +31,24 @@ impl OwnNamespace {
 }
 
 impl HookHandler for OwnNamespace {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        self.answer(cluster, |handler| handler.before_cluster_upgrade(cluster, from, to))
+    fn before_cluster_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse {
+        self.answer(cluster, |handler| handler.before_cluster_upgrade(cluster, from, to, caller))
     }
 
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
-        self.answer(cluster, |handler| handler.before_control_plane_upgrade(cluster, from, to))
+    fn before_control_plane_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        caller: &Caller,
+    ) -> HookResponse {
+        self.answer(cluster, |handler| handler.before_control_plane_upgrade(cluster, from, to, caller))
     }
 
     fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
@@ -64,11 +76,11 @@ mod tests {
     }
 
     impl HookHandler for Blocking {
-        fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+        fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
             blocked("before upgrade")
         }
 
-        fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+        fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
             blocked("before step")
         }
 
@@ -87,10 +99,10 @@ mod tests {
 
     /// Returns the answers to all hooks for a Cluster of this namespace.
     fn answers(handler: &dyn HookHandler, namespace: &str) -> [HookResponse; 5] {
-        let cluster = ClusterKey::new(namespace, "blue");
+        let (cluster, caller) = (ClusterKey::new(namespace, "blue"), Caller::default());
         [
-            handler.before_cluster_upgrade(&cluster, "v1.34.4", "v1.35.4"),
-            handler.before_control_plane_upgrade(&cluster, "v1.34.4", "v1.35.4"),
+            handler.before_cluster_upgrade(&cluster, "v1.34.4", "v1.35.4", &caller),
+            handler.before_control_plane_upgrade(&cluster, "v1.34.4", "v1.35.4", &caller),
             handler.after_control_plane_upgrade(&cluster, "v1.35.4"),
             handler.after_cluster_upgrade(&cluster, "v1.35.4"),
             handler.before_cluster_delete(&cluster),

@@ -1,7 +1,7 @@
 //! Blocks upgrades while operations are running, because an upgrade restarts the API server that they use.
 
 use chandler_core::identity::ClusterKey;
-use chandler_hooks::{HookHandler, HookResponse};
+use chandler_hooks::HookResponse;
 
 /// Seconds after which Cluster API retries the hook.
 const RETRY_AFTER: u32 = 5;
@@ -13,7 +13,8 @@ pub type BusyAddons = Box<dyn Fn(&ClusterKey) -> Vec<String> + Send + Sync>;
 pub struct PendingOperations(pub BusyAddons);
 
 impl PendingOperations {
-    fn answer(&self, cluster: &ClusterKey) -> HookResponse {
+    /// Responds before or after a step of an upgrade.
+    pub fn answer(&self, cluster: &ClusterKey) -> HookResponse {
         let mut busy = (self.0)(cluster);
         if busy.is_empty() {
             return HookResponse::Proceed;
@@ -25,50 +26,22 @@ impl PendingOperations {
     }
 }
 
-impl HookHandler for PendingOperations {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, _: &str, _: &str) -> HookResponse {
-        self.answer(cluster)
-    }
-
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, _: &str, _: &str) -> HookResponse {
-        self.answer(cluster)
-    }
-
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, _: &str) -> HookResponse {
-        self.answer(cluster)
-    }
-
-    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        HookResponse::Proceed
-    }
-
-    fn before_cluster_delete(&self, _: &ClusterKey) -> HookResponse {
-        HookResponse::Proceed
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_upgrades_wait_for_operations() {
-        let blue = ClusterKey::new("fleet", "blue");
+    fn upgrades_wait_for_operations_of_their_cluster() {
         let busy: BusyAddons = Box::new(|cluster| match cluster.name.as_str() {
             "blue" => vec!["ingress".to_owned(), "cni".to_owned()],
             _ => Vec::new(),
         });
-        let answers = PendingOperations(busy);
+        let operations = PendingOperations(busy);
         let wait = HookResponse::RetryAfter {
             seconds: 5,
             message: "add-ons are being changed: cni, ingress".to_owned(),
         };
-        assert_eq!(answers.before_cluster_upgrade(&blue, "v1.34.4", "v1.35.4"), wait);
-        assert_eq!(answers.before_control_plane_upgrade(&blue, "v1.34.4", "v1.35.4"), wait);
-        assert_eq!(answers.after_control_plane_upgrade(&blue, "v1.35.4"), wait);
-        assert_eq!(answers.after_cluster_upgrade(&blue, "v1.35.4"), HookResponse::Proceed);
-        assert_eq!(answers.before_cluster_delete(&blue), HookResponse::Proceed);
-        let red = ClusterKey::new("fleet", "red");
-        assert_eq!(answers.before_cluster_upgrade(&red, "v1.34.4", "v1.35.4"), HookResponse::Proceed);
+        assert_eq!(operations.answer(&ClusterKey::new("fleet", "blue")), wait);
+        assert_eq!(operations.answer(&ClusterKey::new("fleet", "red")), HookResponse::Proceed);
     }
 }

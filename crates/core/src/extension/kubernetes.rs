@@ -4,6 +4,7 @@ use chandler_api::extensions::UpgradeMoment;
 use semver::Version;
 use serde_json::Value;
 
+use super::next_step;
 use crate::resolution::parse_kubernetes_version;
 
 /// JSON pointer to the annotation in which Cluster API stores the hooks that it has yet to call.
@@ -73,16 +74,6 @@ pub fn kubernetes(cluster: &Value, control_plane: Option<&Value>) -> Option<Kube
         _ => None,
     };
     Some(Kubernetes { current, upgrade })
-}
-
-/// Returns the version of the next step of an upgrade, because a control plane cannot skip a minor version. The patch
-/// version of a step before the last is not known; 0 stands for it.
-pub(crate) fn next_step(from: &Version, to: &Version) -> Version {
-    if from.major == to.major && from.minor + 1 < to.minor {
-        Version::new(from.major, from.minor + 1, 0)
-    } else {
-        to.clone()
-    }
 }
 
 fn before_control_plane(current: &Version, to: Version) -> Upgrade {

@@ -7,8 +7,8 @@ use kube_core::Resource as _;
 use semver::Version;
 
 use super::{
-    Demand, InvalidRequest, Kubernetes,
-    kubernetes::{Upgrade, next_step},
+    Demand, InvalidRequest, Kubernetes, UpgradeSteps,
+    kubernetes::Upgrade,
     unread::{keep_running_only, undecidable},
 };
 use crate::resolution::{
@@ -85,7 +85,7 @@ impl ResolutionInput {
         let Kubernetes { current, upgrade } = &self.kubernetes;
         match upgrade {
             Some(upgrade) => (upgrade.from.clone(), upgrade.to.clone()),
-            None => (current.clone(), Version::new(current.major, current.minor + 1, 0)),
+            None => (current.clone(), Version::new(current.major, current.minor.saturating_add(1), 0)),
         }
     }
 
@@ -103,26 +103,31 @@ impl ResolutionInput {
         self.plan_without(&resolve_current(self).refused, from, to)
     }
 
-    /// Plans an upgrade of Kubernetes minor version by minor version, with the version of each step. The plan of a step
-    /// assumes that the steps before it are done. The last step of the result is the first one that is blocked.
-    pub fn plan_steps(&self, from: &Version, to: &Version) -> Vec<(Version, UpgradePlan)> {
+    /// Plans an upgrade of Kubernetes step by step, with the version of each. The plan of a step assumes
+    /// that the steps before it are done. Ends with the first step that is blocked.
+    ///
+    /// Each step is planned when the iterator is asked for it, so a caller can stop in between. How much
+    /// work one is, is limited: see [`crate::resolution::BoundedResolver`].
+    pub fn plan_steps<'u>(
+        &self,
+        upgrade: &'u UpgradeSteps,
+    ) -> impl Iterator<Item = (&'u Version, UpgradePlan)> {
         let refused = resolve_current(self).refused;
-        let (mut input, mut from, mut steps) = (self.clone(), from.clone(), Vec::new());
-        loop {
-            let next = next_step(&from, to);
-            let plan = input.plan_without(&refused, &from, &next);
-            let is_last = plan.blocks() || next == *to;
+        let (mut input, mut from, mut is_blocked) = (self.clone(), upgrade.from(), false);
+        upgrade.versions().iter().map_while(move |next| {
+            if is_blocked {
+                return None;
+            }
+            let plan = input.plan_without(&refused, from, next);
+            is_blocked = plan.blocks();
             for step in &plan.steps {
                 if let UpgradeOutcome::Moves { to, .. } = &step.outcome {
                     input.running.insert(step.extension.clone(), to.clone());
                 }
             }
-            steps.push((next.clone(), plan));
-            if is_last {
-                return steps;
-            }
             from = next;
-        }
+            Some((next, plan))
+        })
     }
 
     fn plan_without(&self, refused: &BTreeMap<String, String>, from: &Version, to: &Version) -> UpgradePlan {

@@ -9,7 +9,7 @@ use semver::Version;
 
 use super::{KubernetesVersions, KubernetesVersionsError, PlacementKind};
 use crate::{
-    extension::next_step,
+    extension::{UpgradeSteps, next_step},
     inventory::ReleaseStatus,
     release::{ReleaseKind, Strategy},
     resolution::{VersionName, moment_text},
@@ -104,12 +104,10 @@ impl KubernetesFollower {
             let changes = self.changes(from, &next);
             return if changes { FollowerOutcome::Kept(kept) } else { FollowerOutcome::Stays };
         }
-        let mut step = from.clone();
-        while step < *to {
-            step = next_step(&step, to);
-            if let Err(error) = versions.at(&step) {
-                return FollowerOutcome::Blocks(error.to_string());
-            }
+        if from < to
+            && let Err(because) = check_each_step(versions, from, to)
+        {
+            return FollowerOutcome::Blocks(because);
         }
         match versions.at(&next) {
             Ok(version) if self.changes(from, &next) => {
@@ -161,6 +159,14 @@ impl KubernetesFollower {
         let is_done = self.deployed && self.requested.as_deref() == Some(version);
         (!is_done).then(|| format!("{} to {version}", self.name))
     }
+}
+
+/// Returns why an upgrade cannot be made: no version is named for one of its steps, or there are too
+/// many.
+fn check_each_step(versions: &KubernetesVersions, from: &Version, to: &Version) -> Result<(), String> {
+    let upgrade = UpgradeSteps::new(from, to).map_err(|error| error.to_string())?;
+    let named = upgrade.versions().iter().try_for_each(|step| versions.at(step).map(drop));
+    named.map_err(|error| error.to_string())
 }
 
 /// Returns a version of three numbers. Fewer are a range, as in Helm, and ranges have no order.
@@ -394,6 +400,10 @@ mod tests {
             panic!("the second step has no version")
         };
         assert!(message.contains("cni blocks") && message.contains("Kubernetes 1.36"), "{message}");
+        let endless = before_upgrade(&[follower(&chart, None)], &minor(34), &minor(u64::MAX));
+        assert!(
+            matches!(endless, UpgradeAnswer::Block(text) if text.contains("more than 10 minor versions"))
+        );
         let invalid = follower(&placement("Later", "Continuous", &[]), None);
         assert!(matches!(before_upgrade(&[invalid], &minor(34), &minor(35)), UpgradeAnswer::Block(_)));
     }

@@ -306,7 +306,7 @@ pub fn parse_version(text: &str) -> Option<Version> {
 }
 
 /// Parses the Kubernetes version of a cluster without vendor suffixes, which Helm ignores too: `v1.34.2-gke.5` and
-/// `v1.34.2+vendor` are 1.34.2.
+/// `v1.34.2+vendor` are 1.34.2. Major and minor versions have at most 32 bits, so that they can be counted on.
 pub fn parse_kubernetes_version(text: &str) -> Option<Version> {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);
@@ -316,11 +316,13 @@ pub fn parse_kubernetes_version(text: &str) -> Option<Version> {
         .split('.')
         .map(|number| number.parse().ok())
         .collect::<Option<_>>()?;
-    match numbers[..] {
-        [major, minor] => Some(Version::new(major, minor, 0)),
-        [major, minor, patch, ..] => Some(Version::new(major, minor, patch)),
-        _ => None,
-    }
+    let (major, minor, patch) = match numbers[..] {
+        [major, minor] => (major, minor, 0),
+        [major, minor, patch, ..] => (major, minor, patch),
+        _ => return None,
+    };
+    let is_countable = [major, minor].into_iter().all(|number| u32::try_from(number).is_ok());
+    is_countable.then(|| Version::new(major, minor, patch))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::{
     net::SocketAddr,
-    sync::{Mutex, mpsc},
+    sync::{Mutex, atomic::AtomicUsize, mpsc},
     time::Instant,
 };
 
@@ -8,13 +8,17 @@ use chandler_core::identity::ClusterKey;
 use jiff::Timestamp;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject as _};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    task::JoinSet,
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::*;
 use crate::certificates::{CERTIFICATE_LIFETIME, Certificates};
 
 const NAME: &str = "hooks.ships.svc";
+const LIMIT: Duration = Duration::from_secs(60);
 
 enum FailingHandler {
     /// Blocks until the sender is dropped.
@@ -33,11 +37,11 @@ impl FailingHandler {
 }
 
 impl HookHandler for FailingHandler {
-    fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+    fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
         self.fail()
     }
 
-    fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str) -> HookResponse {
+    fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
         self.fail()
     }
 
@@ -64,15 +68,141 @@ async fn a_handler_that_times_out_or_panics_makes_cluster_api_retry() {
         (FailingHandler::Panicking, "Chandler failed to handle the hook; see its log"),
     ];
     for (handler, message) in rows {
-        let response = call_handler(request.clone(), Arc::new(handler)).await;
+        let response = call_handler(request.clone(), &Handling::new(Arc::new(handler))).await;
         let expected = HookResponse::RetryAfter { seconds: RETRY_SECONDS, message: message.to_owned() };
         assert_eq!(response, expected);
     }
     drop(end);
 }
 
+/// Plans upgrades until the caller has given up.
+struct PlanningHandler {
+    begun: AtomicUsize,
+    /// Gets a message from each call that has ended.
+    ended: mpsc::Sender<()>,
+}
+
+impl PlanningHandler {
+    fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
+        let (ended, ends) = mpsc::channel();
+        (Arc::new(Self { begun: AtomicUsize::new(0), ended }), ends)
+    }
+
+    fn plan(&self, caller: &Caller) -> HookResponse {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let started = Instant::now();
+        while !caller.has_given_up() && started.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if caller.has_given_up() {
+            let _ = self.ended.send(());
+        }
+        HookResponse::Proceed
+    }
+
+    async fn wait_begun(&self, count: usize) {
+        let begun = async {
+            while self.begun.load(Ordering::SeqCst) < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, begun).await.expect("the calls begin");
+    }
+}
+
+impl HookHandler for PlanningHandler {
+    fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str, caller: &Caller) -> HookResponse {
+        self.plan(caller)
+    }
+
+    fn before_control_plane_upgrade(
+        &self,
+        _: &ClusterKey,
+        _: &str,
+        _: &str,
+        caller: &Caller,
+    ) -> HookResponse {
+        self.plan(caller)
+    }
+
+    fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
+        HookResponse::Proceed
+    }
+
+    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
+        HookResponse::Proceed
+    }
+
+    fn before_cluster_delete(&self, _: &ClusterKey) -> HookResponse {
+        HookResponse::Proceed
+    }
+}
+
+const UPGRADE: &str = r#"{"cluster": {"metadata": {"namespace": "fleet", "name": "blue"}},
+    "fromKubernetesVersion": "v1.34.4", "toKubernetesVersion": "v1.35.4"}"#;
+
+fn upgrade() -> HookRequest {
+    HookRequest::parse(Hook::BeforeClusterUpgrade, UPGRADE.as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn planning_ends_when_the_call_times_out() {
+    let (handler, ends) = PlanningHandler::new();
+    let response = call_handler(upgrade(), &Handling::new(handler)).await;
+    assert!(matches!(response, HookResponse::RetryAfter { .. }), "{response:?}");
+    tokio::task::spawn_blocking(move || ends.recv_timeout(LIMIT / 2).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn planning_ends_when_the_connection_is_closed() {
+    let (handler, ends) = PlanningHandler::new();
+    let (address, client) = serve(handler.clone()).await;
+    let head = format!(
+        "POST {} HTTP/1.1\r\nhost: hooks\r\ncontent-length: {}\r\n\r\n",
+        Hook::BeforeClusterUpgrade.path(),
+        UPGRADE.len()
+    );
+    let request = head + UPGRADE;
+    // On a busy machine, a call may time out before it is noticed that its connection is closed.
+    let (mut ends, mut calls) = (ends, 0);
+    loop {
+        calls += 1;
+        let started = Instant::now();
+        let mut caller = connect(address, &client).await;
+        caller.write_all(request.as_bytes()).await.unwrap();
+        handler.wait_begun(calls).await;
+        drop(caller);
+        let end = move || ends.recv_timeout(LIMIT / 2).map(|()| ends).unwrap();
+        ends = tokio::task::spawn_blocking(end).await.unwrap();
+        if started.elapsed() < HANDLER_TIMEOUT {
+            break;
+        }
+        assert!(calls < 10, "it ends only when the call times out");
+    }
+}
+
+#[tokio::test]
+async fn few_calls_are_handled_at_the_same_time() {
+    let (handler, _ends) = PlanningHandler::new();
+    let handling = Handling::new(handler.clone());
+    let mut calls = JoinSet::new();
+    for _ in 0..2 * MAX_HANDLED {
+        let handling = handling.clone();
+        calls.spawn(async move { handling.call(upgrade()).await.map_err(|error| error.to_string()) });
+    }
+    handler.wait_begun(MAX_HANDLED).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(handler.begun.load(Ordering::SeqCst), MAX_HANDLED, "the others wait");
+    // Those that wait are handled as soon as others have ended.
+    calls.abort_all();
+    while calls.join_next().await.is_some() {}
+    let next = tokio::spawn(async move { handling.call(upgrade()).await.map(drop).ok() });
+    handler.wait_begun(MAX_HANDLED + 1).await;
+    next.abort();
+}
+
 /// Serves the hooks. Returns their address, and a client that trusts their certificate.
-async fn serve() -> (SocketAddr, TlsConnector) {
+async fn serve(handler: Arc<dyn HookHandler>) -> (SocketAddr, TlsConnector) {
     let (certificates, resolver) =
         Certificates::new(NAME.to_owned(), CERTIFICATE_LIFETIME, Timestamp::now()).unwrap();
     let mut roots = RootCertStore::empty();
@@ -86,7 +216,7 @@ async fn serve() -> (SocketAddr, TlsConnector) {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let state = ServerState {
-        handler: Arc::new(FailingHandler::Panicking),
+        handler: Handling::new(handler),
         control_plane_steps: Arc::default(),
         failure_policy: FailurePolicy::default(),
     };
@@ -114,7 +244,7 @@ async fn read_all(mut stream: impl AsyncRead + Unpin) -> (String, Duration) {
 
 #[tokio::test]
 async fn handshake_and_head_are_limited_in_time_and_a_connection_has_one_request() {
-    let (address, client) = serve().await;
+    let (address, client) = serve(Arc::new(FailingHandler::Panicking)).await;
     let without_handshake = TcpStream::connect(address).await.unwrap();
     let mut without_end = connect(address, &client).await;
     without_end.write_all(b"POST /unknown HTTP/1.1\r\nhost: hooks\r\n").await.unwrap();

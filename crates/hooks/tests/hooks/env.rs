@@ -8,7 +8,7 @@ use std::{
 
 use chandler_core::identity::ClusterKey;
 use chandler_hooks::{
-    Endpoint, FailurePolicy, Hook, HookHandler, HookResponse, HookServer, Options, Registration,
+    Caller, Endpoint, FailurePolicy, Hook, HookHandler, HookResponse, HookServer, Options, Registration,
 };
 use chandler_sandbox::{
     plane::free_port,
@@ -149,11 +149,17 @@ impl ScriptedHandler {
 }
 
 impl HookHandler for ScriptedHandler {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str, _: &Caller) -> HookResponse {
         self.respond(Hook::BeforeClusterUpgrade, cluster, &[from, to])
     }
 
-    fn before_control_plane_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str) -> HookResponse {
+    fn before_control_plane_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        from: &str,
+        to: &str,
+        _: &Caller,
+    ) -> HookResponse {
         self.respond(Hook::BeforeControlPlaneUpgrade, cluster, &[from, to])
     }
 

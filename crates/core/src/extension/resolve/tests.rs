@@ -175,7 +175,7 @@ fn a_blocked_upgrade_changes_nothing() {
     assert_eq!((versions(&resolved), resolved.refused.len()), (vec![("cni", "1.0.0")], 0));
 }
 /// The steps of the moves of an extension whose versions are for one minor version each.
-fn moves(plans: &[(Version, UpgradePlan)]) -> Vec<(String, String)> {
+fn moves(plans: &[(&Version, UpgradePlan)]) -> Vec<(String, String)> {
     let text = |step: &crate::resolution::Step| match &step.outcome {
         UpgradeOutcome::Moves { to, .. } => to.text.clone(),
         other => format!("{other:?}"),
@@ -189,13 +189,15 @@ fn an_upgrade_over_several_minor_versions_is_planned_step_by_step() {
         (34..=36).map(|minor| listed(&format!("1.{minor}.0"), &format!("1.{minor}.x"), &[])).collect();
     let (from, to) = (version("1.34.2"), version("1.36.1"));
     let all = input(&json!({"cloud": {"versions": each}}), &["cloud"], &[("cloud", "1.34.0")]);
-    let plans = all.plan_steps(&from, &to);
+    let upgrade = UpgradeSteps::new(&from, &to).unwrap();
+    let plans: Vec<_> = all.plan_steps(&upgrade).collect();
     let expected = [("1.35.0", "1.35.0"), ("1.36.1", "1.36.0")];
     assert_eq!(moves(&plans), expected.map(|(to, version)| (to.to_owned(), version.to_owned())));
 
     let without = json!({"cloud": {"versions": [each[0], each[2]]}});
-    let plans = input(&without, &["cloud"], &[("cloud", "1.34.0")]).plan_steps(&from, &to);
-    assert_eq!((plans.len(), &plans[0].0), (1, &version("1.35.0")), "the step to 1.35 is blocked");
+    let without = input(&without, &["cloud"], &[("cloud", "1.34.0")]);
+    let plans: Vec<_> = without.plan_steps(&upgrade).collect();
+    assert_eq!((plans.len(), plans[0].0), (1, &version("1.35.0")), "the step to 1.35 is blocked");
     assert!(plans[0].1.blocks());
 }
 
