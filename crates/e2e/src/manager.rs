@@ -300,3 +300,10 @@ fn get(address: &str, path: &str) -> std::io::Result<String> {
     stream.read_to_string(&mut response)?;
     Ok(response)
 }
+
+/// Returns the largest resident memory that a process has had, in KiB. `None` if it has ended.
+pub fn peak_memory(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    peak.split_ascii_whitespace().next()?.parse().ok()
+}

@@ -29,11 +29,13 @@ pub struct RequestedVersions {
 }
 
 /// An upgrade that is not planned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnplannedUpgrade {
     /// The cache does not show it yet, for this reason.
+    #[error("{0}")]
     NotSeenYet(String),
     /// It cannot be planned until a user changes its version.
+    #[error("{0}")]
     Refused(String),
 }
 

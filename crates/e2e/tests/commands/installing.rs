@@ -7,6 +7,11 @@ use chandler_e2e::{
     shell::{Shell, text},
 };
 use chandler_sandbox::{assets::Binary, testing};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use crate::documents::{commands_of, document, root};
@@ -326,22 +331,36 @@ async fn metadata_services_are_kept_out_by_default() {
 
 /// Returns who may call the hooks.
 async fn hooks_from(arguments: &[&str]) -> Value {
-    let objects = objects(&render(None, arguments).await.unwrap());
+    callers_of_hooks(&objects(&render(None, arguments).await.unwrap()))
+}
+
+fn callers_of_hooks(objects: &BTreeMap<(String, String), Value>) -> Value {
     let policy = &objects[&("NetworkPolicy".to_owned(), "chandler-manager".to_owned())];
     let rules = policy["spec"]["ingress"].as_array().unwrap();
     rules.iter().find(|rule| rule["ports"][0]["port"] == "hooks").unwrap()["from"].clone()
 }
 
+/// Returns the NetworkPolicy peers for all Pods of a namespace.
+fn pods_of(namespace: &str) -> Value {
+    json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}])
+}
+
 #[tokio::test]
-async fn hooks_are_open_to_all_namespaces_unless_the_installation_is_strict_or_names_others() {
-    let of = |namespace: &str| json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]);
-    let all = json!([{"namespaceSelector": {}}]);
-    // An installation that worked with an earlier chart works with this one.
-    assert_eq!(hooks_from(&[]).await, all);
-    assert_eq!(hooks_from(&["--set", "security=null"]).await, all);
-    assert_eq!(hooks_from(&["--set", "security.strict=true"]).await, of("capi-system"));
-    let other = format!("networkPolicy.hooksFrom={}", of("capi"));
-    assert_eq!(hooks_from(&["--set", "security.strict=true", "--set-json", &other]).await, of("capi"));
+async fn only_cluster_api_may_call_the_hooks() {
+    assert_eq!(hooks_from(&[]).await, pods_of("capi-system"));
+    assert_eq!(hooks_from(&["--set", "security.strict=true"]).await, pods_of("capi-system"));
+    // `helm template` cannot see what an earlier chart has admitted.
+    assert_eq!(hooks_from(&["--is-upgrade", "--set", "security=null"]).await, pods_of("capi-system"));
+    let other = format!("networkPolicy.hooksFrom={}", pods_of("capi"));
+    assert_eq!(hooks_from(&["--set", "security.strict=true", "--set-json", &other]).await, pods_of("capi"));
+    let everyone = r#"networkPolicy.hooksFrom=[{"namespaceSelector": {}}]"#;
+    assert_eq!(hooks_from(&["--set-json", everyone]).await, json!([{"namespaceSelector": {}}]));
+
+    let components = read_dist("addon-components.yaml").await;
+    let variable = "${CHANDLER_CLUSTER_API_NAMESPACE:=capi-system}";
+    assert!(components.contains(variable), "{components}");
+    let elsewhere = with_defaults(&components.replace(variable, "capi")).0;
+    assert_eq!(callers_of_hooks(&objects(&elsewhere)), pods_of("capi"));
 }
 
 #[tokio::test]
@@ -418,16 +437,32 @@ async fn the_commands_of_the_installation_guide_work() {
     let config = config.to_string_lossy().into_owned();
     let environment = [("KUBECONFIG", &*config), ("HELM_CACHE_HOME", &*home), ("HELM_CONFIG_HOME", &*home)];
     let folder = dist().await.display();
+    let policies: Api<NetworkPolicy> = Api::namespaced(plane.client().await.unwrap(), "chandler-system");
     for line in kubectl_and_helm_commands() {
         let line = line.replace("dist/", &format!("{folder}/"));
         let line = line.replace("VERSION", env!("CARGO_PKG_VERSION"));
-        shell
-            .expect(
-                &format!("PATH={}:$PATH; cd {} && {line}", helm.display(), root().display()),
-                &environment,
-            )
-            .await;
+        let run = format!("PATH={}:$PATH; cd {} && {line}", helm.display(), root().display());
+        if !line.starts_with("helm upgrade ") {
+            shell.expect(&run, &environment).await;
+            continue;
+        }
+        assert_eq!(live_callers_of_hooks(&policies).await, pods_of("capi-system"));
+        shell.expect(&run, &environment).await;
+        assert_eq!(live_callers_of_hooks(&policies).await, pods_of("capi-system"));
+        // As an earlier chart has left it.
+        let everyone = json!([{"namespaceSelector": {}}]);
+        let patch = json!([{"op": "replace", "path": "/spec/ingress/0/from", "value": everyone}]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        policies.patch("chandler-manager", &PatchParams::default(), &patch).await.unwrap();
+        shell.expect(&run, &environment).await;
+        assert_eq!(live_callers_of_hooks(&policies).await, everyone, "Cluster API may run anywhere");
     }
+}
+
+/// Returns who may call the hooks according to the API server.
+async fn live_callers_of_hooks(policies: &Api<NetworkPolicy>) -> Value {
+    let policy = policies.get("chandler-manager").await.unwrap();
+    serde_json::to_value(&policy.spec.unwrap().ingress.unwrap()[0].from).unwrap()
 }
 
 /// Returns the commands of the guide that need neither clusterctl nor the Cluster API Operator nor a container builder.

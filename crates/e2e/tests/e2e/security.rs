@@ -5,6 +5,7 @@ mod catalog_filters;
 mod complex_dependencies;
 mod dead_repositories;
 mod floods;
+mod hook_requests;
 mod hostile_clusters;
 mod logins;
 mod manager_account;

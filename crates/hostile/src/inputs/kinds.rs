@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use chandler_core::{
     expression::{Budget, Expression},
+    extension::{AnnouncedUpgrade, RequestedVersions},
     identity::ClusterKey,
     parameters::{Schema, from_yaml},
     resolution::{
@@ -78,6 +79,29 @@ pub(super) const INPUTS: &[Input] = &[
     input("kubeconfig", "nested", "100,000 nested lists", "not valid YAML", kubeconfig_nested),
     input("hook", "nested", "a request with 100,000 nested lists", "invalid type", hook_nested),
     input("hook", "no cluster", "a request without a Cluster", "missing field", hook_without_cluster),
+    input("hook", "long name", "a Cluster whose name has 4 MiB", "is too long", hook_long_name),
+    input("hook", "annotations", "a Cluster with 300,000 annotations", "missing field", hook_annotations),
+    input(
+        "hook",
+        "endless upgrade",
+        "announces an upgrade over 18,446,744,073,709,551,581 minor versions",
+        "is not a version of Kubernetes",
+        hook_endless,
+    ),
+    input(
+        "hook",
+        "unwanted upgrade",
+        "announces an upgrade over 4 billion minor versions that the Cluster does not want",
+        "waiting until Chandler sees",
+        hook_unwanted,
+    ),
+    input(
+        "hook",
+        "wanted upgrade",
+        "a Cluster whose owner wants an upgrade over 4 billion minor versions",
+        "more than 10 minor versions",
+        hook_too_many_minors,
+    ),
     input(
         "graph",
         "chain",
@@ -228,6 +252,47 @@ fn hook_nested(lab: &Lab) -> Attempt {
 
 fn hook_without_cluster(_: &Lab) -> Attempt {
     refusal(HookRequest::parse(Hook::BeforeClusterDelete, b"{}"))
+}
+
+fn hook_long_name(lab: &Lab) -> Attempt {
+    let name = "b".repeat(4 << 20);
+    let body = json!({"cluster": {"metadata": {"namespace": "fleet", "name": name}}}).to_string();
+    lab.begin(None);
+    refusal(HookRequest::parse(Hook::BeforeClusterDelete, body.as_bytes()))
+}
+
+fn hook_annotations(lab: &Lab) -> Attempt {
+    let annotations: BTreeMap<_, _> = (0..300_000).map(|number| (number.to_string(), "")).collect();
+    let metadata = json!({"namespace": "fleet", "name": "blue", "annotations": annotations});
+    let body = json!({"cluster": {"metadata": metadata}}).to_string();
+    drop((annotations, metadata));
+    lab.begin(None);
+    refusal(HookRequest::parse(Hook::BeforeClusterUpgrade, body.as_bytes()))
+}
+
+/// Reads a request that announces an upgrade of a Cluster whose topology has this version, and looks for its steps.
+fn hook_upgrade(lab: &Lab, topology: &str, to: &str) -> Attempt {
+    let (cluster, from) = (json!({"spec": {"topology": {"version": topology}}}), "v1.34.4");
+    let body = json!({
+        "cluster": {"metadata": {"namespace": "fleet", "name": "blue"}},
+        "fromKubernetesVersion": from, "toKubernetesVersion": to,
+    });
+    lab.begin(None);
+    HookRequest::parse(Hook::BeforeClusterUpgrade, body.to_string().as_bytes())?;
+    let announced = AnnouncedUpgrade::Whole { from, to };
+    refusal(RequestedVersions::new(&cluster, None).steps(announced))
+}
+
+fn hook_endless(lab: &Lab) -> Attempt {
+    hook_upgrade(lab, "v1.34.4", "v1.18446744073709551615.0")
+}
+
+fn hook_unwanted(lab: &Lab) -> Attempt {
+    hook_upgrade(lab, "v1.34.4", "v1.4294967295.0")
+}
+
+fn hook_too_many_minors(lab: &Lab) -> Attempt {
+    hook_upgrade(lab, "v1.4294967295.0", "v1.4294967295.0")
 }
 
 /// Resolves extensions of which each has 20 versions, `1.0.0` to `1.19.0`. `needs` returns the number and the range of what a

@@ -2,7 +2,12 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use chandler_e2e::{manager::Manager, self_hosted::SelfHosted, tenant::Tenant, wait::eventually};
+use chandler_e2e::{
+    manager::{Manager, peak_memory},
+    self_hosted::SelfHosted,
+    tenant::Tenant,
+    wait::eventually,
+};
 use chandler_sandbox::{
     hostile::api_server::{Attack, HostileServer, INTERNAL_SECRET, InternalServer},
     testing,
@@ -18,13 +23,6 @@ const MAX_MEMORY: u64 = 700 << 10;
 const HOSTILE: usize = 20;
 /// The message about what is not a list or an event.
 const UNREADABLE: &str = "answered something else than the objects that were requested";
-
-/// Returns the largest resident memory that a process has had, in KiB. `None` if it has ended.
-fn peak_memory(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    peak.split_ascii_whitespace().next()?.parse().ok()
-}
 
 /// Fails the test if the manager, or a driver that runs now, has taken too much memory.
 fn assert_memory(manager: &Manager) {
