@@ -19,8 +19,8 @@ pub enum HookResponse {
 pub struct Caller(CancellationToken);
 
 impl Caller {
-    /// Returns whether nobody waits for the response: the call has timed out, or its connection is
-    /// closed. Handlers stop then.
+    /// Returns whether the caller has given up: the call has timed out, or its connection is closed.
+    /// Handlers stop then.
     pub fn has_given_up(&self) -> bool {
         self.0.is_cancelled()
     }
@@ -37,9 +37,9 @@ impl Caller {
 /// Implementations respond from caches. They start long-running work elsewhere, and return
 /// [`HookResponse::RetryAfter`] until it is done.
 ///
-/// Anyone who can reach the port can call a hook, so a request does not prove anything: check on the Cluster object
-/// whether it is being upgraded or deleted, and to which version. Cluster API repeats the same request until it may proceed. The message is
-/// written to a condition of the Cluster. A message that differs in every response makes Cluster API write the
+/// Anyone who can reach the port can call a hook, so a request does not prove anything: check on the
+/// Cluster object whether it is being upgraded or deleted, and to which version. Cluster API repeats
+/// the same request until it may proceed. The message is written to a condition of the Cluster. A message that differs in every response makes Cluster API write the
 /// condition, reconcile the Cluster, and call the hook again.
 pub trait HookHandler: Send + Sync {
     /// Called before an upgrade starts. `to` is the final version, which may be several minor versions newer.

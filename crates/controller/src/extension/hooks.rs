@@ -78,7 +78,8 @@ impl HookHandler for ExtensionHooks {
 }
 
 impl ExtensionHooks {
-    /// Returns the versions that the cached objects of a Cluster request, or `None` if the cache does not contain the Cluster.
+    /// Returns the versions that the cached objects of a Cluster request, or `None` if the cache
+    /// does not contain the Cluster.
     fn requested_versions(&self, cluster: &ClusterKey) -> Option<RequestedVersions> {
         let cached = self.clusters.get(cluster)?;
         let reference = self.clusters.facts(cluster).control_plane;
@@ -227,7 +228,8 @@ impl ExtensionHooks {
     }
 }
 
-/// Returns the plan of the first step if no step is blocked. Plans no more steps if nobody waits for the response.
+/// Returns the plan of the first step if no step is blocked. Plans no more steps if the caller has
+/// given up.
 fn first_plan<'u>(
     plans: impl Iterator<Item = (&'u Version, UpgradePlan)>,
     caller: &Caller,
@@ -278,8 +280,9 @@ fn first_block(first: HookResponse, then: impl FnOnce() -> HookResponse) -> Hook
     if first == HookResponse::Proceed { then() } else { first }
 }
 
-/// Responds for a Cluster that the cache does not contain. Its add-ons are unknown: Cluster API calls hooks for Clusters that exist,
-/// so the watch is late. Clusters of namespaces that are not watched do not get here: see [`crate::hooks::serve`].
+/// Responds for a Cluster that the cache does not contain. Its add-ons are unknown: Cluster API calls
+/// hooks for Clusters that exist, so the watch is late. Clusters of namespaces that are not watched
+/// do not get here: see [`crate::hooks::serve`].
 fn not_known(cluster: &ClusterKey) -> HookResponse {
     wait(format!("Cluster {cluster} is not known yet"))
 }

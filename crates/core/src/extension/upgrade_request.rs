@@ -1,8 +1,8 @@
 //! Checks what a request of a runtime hook says about a Kubernetes upgrade.
 //!
 //! Anyone who reaches the port can send a request. So only an upgrade that the cached objects show
-//! is planned. If they do not show it, the cache may be older than the request: nothing is concluded
-//! from it, and Cluster API has to ask again.
+//! is planned. If they do not show it, the cache may be older than the request: Cluster API has to
+//! ask again.
 
 use semver::Version;
 use serde_json::Value;
@@ -72,7 +72,8 @@ impl RequestedVersions {
 
     /// Returns the version that a control plane was upgraded to, if the cached objects show it.
     ///
-    /// Cluster API 1.11 names the version of the topology, which may be newer than the control plane.
+    /// Cluster API 1.11 names the version of the topology, which may be newer than that of the
+    /// control plane.
     pub fn reached(&self, announced: &str) -> Result<Version, UnplannedUpgrade> {
         let reached = version(announced)?;
         let is_requested = self.topology.as_ref().is_some_and(|topology| reached <= *topology)

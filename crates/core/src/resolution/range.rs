@@ -306,7 +306,8 @@ pub fn parse_version(text: &str) -> Option<Version> {
 }
 
 /// Parses the Kubernetes version of a cluster without vendor suffixes, which Helm ignores too: `v1.34.2-gke.5` and
-/// `v1.34.2+vendor` are 1.34.2. Major and minor versions have at most 32 bits, so that they can be counted on.
+/// `v1.34.2+vendor` are 1.34.2. Major and minor versions have at most 32 bits, so that the next one
+/// can always be computed.
 pub fn parse_kubernetes_version(text: &str) -> Option<Version> {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);

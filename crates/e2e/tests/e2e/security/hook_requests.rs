@@ -41,7 +41,7 @@ impl Pod {
         Self(Client::try_from(config).unwrap())
     }
 
-    /// Announces an upgrade of Cluster `red/main`. Returns the message of the answer if it does not let the upgrade proceed.
+    /// Announces an upgrade of Cluster `red/main`. Returns the message if the answer is not to proceed.
     async fn post(&self, hook: &str, to: &str) -> Option<String> {
         let body = json!({
             "cluster": {"metadata": {"namespace": "red", "name": "main"}},
