@@ -8,10 +8,7 @@ use chandler_e2e::{
 };
 use chandler_sandbox::{assets::Binary, testing};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use kube::Api;
 use serde_json::{Value, json};
 
 use crate::documents::{commands_of, document, root};
@@ -451,10 +448,8 @@ async fn the_commands_of_the_installation_guide_work() {
         assert_eq!(live_callers_of_hooks(&policies).await, pods_of("capi-system"));
         // As an earlier chart has left it.
         let everyone = json!([{"namespaceSelector": {}}]);
-        let patch = json!([{"op": "replace", "path": "/spec/ingress/0/from", "value": everyone}]);
-        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-        policies.patch("chandler-manager", &PatchParams::default(), &patch).await.unwrap();
-        shell.expect(&run, &environment).await;
+        shell.expect(&format!("{run} --set-json 'networkPolicy.hooksFrom={everyone}'"), &environment).await;
+        shell.expect(&format!("{run} --set-json 'networkPolicy.hooksFrom=[]'"), &environment).await;
         assert_eq!(live_callers_of_hooks(&policies).await, everyone, "Cluster API may run anywhere");
     }
 }

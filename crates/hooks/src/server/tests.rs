@@ -18,7 +18,7 @@ use super::*;
 use crate::certificates::{CERTIFICATE_LIFETIME, Certificates};
 
 const NAME: &str = "hooks.ships.svc";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 enum FailingHandler {
     /// Blocks until the sender is dropped.
