@@ -19,7 +19,9 @@ pub use live::Live;
 pub use manifests::{BuiltDocument, Document, MAX_OBJECTS, check_files, read_objects};
 pub use moving::{Move, MoveSuspension, accept_missing, move_suspension, moving, own_move};
 pub use object::{ObjectId, add_uids, merge_inventory};
-pub use order::{definitions, is_established, steps};
+pub use order::{
+    defined_kind, definitions, is_definition, is_definition_changed, is_established, is_first_stage, steps,
+};
 pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
 pub use prune::{
     DeleteDecision, Held, HeldReason, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune,

@@ -3,6 +3,7 @@
 //! The inventory is recorded before the first write, so a manager that is killed at any point knows afterward what it may
 //! have written.
 
+mod check;
 mod prepare;
 mod prune;
 mod write;
@@ -45,6 +46,9 @@ pub struct Run<'a> {
 struct Prepared {
     kinds: FoundKinds,
     writes: Vec<Manifest>,
+    /// Those of `writes` that are valid only once CustomResourceDefinitions of the same revision are
+    /// written.
+    deferred: Vec<Manifest>,
     skipped: Vec<(ObjectId, Skipped)>,
     /// What all Syncs own.
     claims: Claims,

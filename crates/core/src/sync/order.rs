@@ -67,9 +67,32 @@ pub fn steps(manifests: Vec<Manifest>) -> Vec<Vec<Manifest>> {
     steps.into_values().collect()
 }
 
+/// Returns whether an object is a CustomResourceDefinition.
+pub fn is_definition(manifest: &Manifest) -> bool {
+    manifest.id.kind == "CustomResourceDefinition"
+}
+
+/// Returns whether a step contains Namespaces or CustomResourceDefinitions, which are written before
+/// the objects of their kinds are validated.
+pub fn is_first_stage(step: &[Manifest]) -> bool {
+    step.iter().all(|manifest| manifest.id.kind == "Namespace" || is_definition(manifest))
+}
+
 /// Returns the CustomResourceDefinitions of a step. They have to be established before the next step.
 pub fn definitions(step: &[Manifest]) -> impl Iterator<Item = &Manifest> {
-    step.iter().filter(|manifest| manifest.id.kind == "CustomResourceDefinition")
+    step.iter().filter(|manifest| is_definition(manifest))
+}
+
+/// Returns group and kind of the objects that a CustomResourceDefinition defines.
+pub fn defined_kind(definition: &Value) -> Option<(String, String)> {
+    let text = |pointer| definition.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    Some((text("/spec/group")?, text("/spec/names/kind")?))
+}
+
+/// Returns whether an apply changes what a CustomResourceDefinition defines. Both are as the API
+/// server returns them, with all defaults.
+pub fn is_definition_changed(live: Option<&Value>, applied: &Value) -> bool {
+    live.and_then(|live| live.get("spec")) != applied.get("spec")
 }
 
 /// Returns whether the API server serves the kind of a CustomResourceDefinition.
@@ -129,6 +152,27 @@ mod tests {
         ];
         assert_eq!(kinds, expected);
         assert_eq!(steps.iter().map(|step| definitions(step).count()).sum::<usize>(), 1);
+        let first: Vec<_> = steps.iter().map(|step| is_first_stage(step)).collect();
+        assert_eq!(first, [[true; 2].as_slice(), &[false; 8]].concat());
+    }
+
+    #[test]
+    fn a_definition_with_another_spec_changes_its_kind() {
+        let definition = |field: &str| {
+            json!({
+                "metadata": {"resourceVersion": field},
+                "spec": {"group": "x.example", "names": {"kind": "Widget"}, "versions": [{"schema": field}]},
+            })
+        };
+        let (old, mut labeled) = (definition("a"), definition("a"));
+        labeled["metadata"] = json!({"labels": {"a": "b"}});
+        for (live, applied, changed) in
+            [(None, &old, true), (Some(&old), &labeled, false), (Some(&old), &definition("b"), true)]
+        {
+            assert_eq!(is_definition_changed(live, applied), changed, "{applied}");
+        }
+        assert_eq!(defined_kind(&old), Some(("x.example".to_owned(), "Widget".to_owned())));
+        assert_eq!(defined_kind(&json!({})), None);
     }
 
     #[test]

@@ -13,9 +13,9 @@ use chandler_sandbox::clusterctl_move::{ClusterctlMove, ObjectId};
 use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::RoleBinding};
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Long enough for a manager to react to a change.
 const REACTION_TIME: Duration = Duration::from_secs(3);
@@ -94,6 +94,71 @@ async fn a_kustomization_is_built_and_a_bad_one_changes_nothing() {
         assert!(ready_message(&status).contains(problem), "{}", ready_message(&status));
         assert_eq!(world.value("built-a").await.as_deref(), Some("one"));
     }
+}
+
+#[tokio::test]
+async fn a_definition_and_its_new_field_are_in_one_commit() {
+    let world = Box::pin(SyncWorld::new("sync-definitions")).await;
+    let _manager = world.start_manager();
+    let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("x.example", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::namespaced_with(world.cluster.client.clone(), NAMESPACE, &widgets);
+    let files = |fields: &[&str], spec: Value| {
+        let properties: serde_json::Map<_, _> =
+            fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "widgets.x.example"},
+            "spec": {
+                "group": "x.example", "scope": "Namespaced",
+                "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                        "spec": {"type": "object", "properties": properties},
+                    }}},
+                }],
+            },
+        });
+        let widget = json!({
+            "apiVersion": "x.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": spec,
+        });
+        [
+            ("clusters/w.json", widget.to_string()),
+            ("clusters/definition.json", definition.to_string()),
+            ("clusters/m.yaml", map("after", spec["one"].as_str().unwrap())),
+        ]
+    };
+    let spec = async || widgets.get("w").await.unwrap().data["spec"].clone();
+    let first = world.push(&files(&["one"], json!({"one": "first"}))).await;
+    world.apply_sync(&json!({})).await;
+    world.wait("Ready", "Applied", Some(&first)).await;
+    let second = world.push(&files(&["one", "two"], json!({"one": "first", "two": "second"}))).await;
+    world.wait("Ready", "Applied", Some(&second)).await;
+    assert_eq!(spec().await, json!({"one": "first", "two": "second"}));
+
+    // Nothing but the definition is written if an object is not valid with it either.
+    let bad = world.push(&files(&["one", "two", "three"], json!({"one": "third", "tree": "third"}))).await;
+    eventually("the bad object is reported", || async {
+        let status = world.syncs().get("base").await.unwrap().status?;
+        let message = ready_message(&status);
+        (status.revision.as_deref() == Some(&*bad)
+            && message.contains("w.json:1")
+            && message.contains("tree")
+            && message.contains("CustomResourceDefinitions of this revision are written"))
+        .then_some(())
+    })
+    .await;
+    assert_eq!(
+        (spec().await["one"].clone(), world.value("after").await),
+        (json!("first"), Some("first".to_owned()))
+    );
+    let fixed =
+        world.push(&files(&["one", "two", "three"], json!({"one": "fourth", "three": "fourth"}))).await;
+    world.wait("Ready", "Applied", Some(&fixed)).await;
+    assert_eq!(
+        (spec().await, world.value("after").await),
+        (json!({"one": "fourth", "three": "fourth"}), Some("fourth".to_owned()))
+    );
 }
 
 #[tokio::test]

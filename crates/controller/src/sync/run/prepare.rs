@@ -9,7 +9,7 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Claim, Live, MAX_OBJECTS, Manifest, Move, ObjectId, WriteDecision, accept_missing, add_uids,
-        decide_write, kinds, merge_inventory, moving, needs_others, rendered_digest, resolve,
+        decide_write, kinds, merge_inventory, moving, rendered_digest, resolve,
     },
     tenancy::ObjectOfSync,
 };
@@ -17,10 +17,9 @@ use chandler_source::SourceTree;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
-use super::{CONCURRENT_REQUESTS, Prepared, Run, Stop, about, combined};
+use super::{CONCURRENT_REQUESTS, Prepared, Run, Stop, about};
 use crate::sync::{
     claim_of,
-    impersonated_client::ApplyOptions,
     served_kinds::{FoundKinds, kind_of},
     status_writer::StatusWriter,
 };
@@ -29,7 +28,7 @@ use crate::sync::{
 const MAX_RECORDED: usize = 2 * MAX_OBJECTS;
 
 /// The objects that exist, by id. `None` means that an object does not exist; objects that were not read are missing.
-type LiveObjects = BTreeMap<ObjectId, Option<Value>>;
+pub(super) type LiveObjects = BTreeMap<ObjectId, Option<Value>>;
 
 impl Run<'_> {
     /// Reads and checks everything. Nothing is written.
@@ -78,11 +77,9 @@ impl Run<'_> {
                 WriteDecision::Skip(why) => skipped.push((manifest.id, why)),
             }
         }
-        let prepared = Prepared { kinds, writes, skipped, claims, rendered, inventory, digest };
-        if !is_applied {
-            self.check(&prepared).await?;
-        }
-        Ok(prepared)
+        let deferred =
+            if is_applied { Vec::new() } else { self.check(&writes, &kinds, &rendered, &live).await? };
+        Ok(Prepared { kinds, writes, deferred, skipped, claims, rendered, inventory, digest })
     }
 
     /// Checks that AddonTenancies allow all objects.
@@ -136,33 +133,6 @@ impl Run<'_> {
             Ok::<_, Failure>((id, object))
         });
         stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
-    }
-
-    /// Lets the API server validate all objects, so that a bad revision changes nothing. Objects whose namespace, kind or role is
-    /// created by the same revision cannot be validated yet.
-    async fn check(&self, prepared: &Prepared) -> Result<(), Failure> {
-        let options = ApplyOptions { dry_run: true, force: self.sync.spec.force };
-        let checks = prepared.writes.iter().filter_map(|manifest| {
-            let kind = prepared.kinds.get(&manifest.kind)?;
-            Some(async move {
-                let checked =
-                    self.impersonated.apply(kind.location(&manifest.id), &manifest.object, options).await;
-                match checked {
-                    Err(error) if !(error.missing && needs_others(manifest, &prepared.rendered)) => {
-                        Some(manifest.failure(error.failure.category, &error.failure.message))
-                    }
-                    _ => None,
-                }
-            })
-        });
-        let checks = stream::iter(checks.collect::<Vec<_>>()).buffered(CONCURRENT_REQUESTS);
-        let failures: Vec<_> = checks.filter_map(std::future::ready).collect().await;
-        match combined(failures) {
-            Some(Failure { category, message }) => {
-                Err(Failure::new(category, format!("{message}; nothing is changed")))
-            }
-            None => Ok(()),
-        }
     }
 }
 

@@ -10,13 +10,13 @@ use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Applied, Claims, Live, Manifest, ObjectId, Outcome, Skipped, WriteDecision, decide_write,
-        definitions, is_established, steps,
+        definitions, is_established, is_first_stage, steps,
     },
 };
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
-use super::{CONCURRENT_REQUESTS, Prepared, Run, combined};
+use super::{CONCURRENT_REQUESTS, Prepared, Run, check::NOT_SERVED, combined};
 use crate::sync::{
     claim_of,
     impersonated_client::{ApplyOptions, RequestError},
@@ -44,8 +44,16 @@ impl Run<'_> {
         revision: &str,
         status: &StatusWriter<'_>,
     ) -> Outcome {
-        let Prepared { mut kinds, writes, mut skipped, claims, rendered, mut inventory, digest } = prepared;
+        let Prepared { mut kinds, writes, mut deferred, mut skipped, claims, rendered, .. } = prepared;
+        let Prepared { mut inventory, digest, .. } = prepared;
         for step in steps(writes) {
+            if !is_first_stage(&step) {
+                let checked =
+                    self.check_deferred(&std::mem::take(&mut deferred), &mut kinds, &rendered).await;
+                if let Err(failure) = checked {
+                    return Outcome::Failed { failure, inventory: Some(inventory) };
+                }
+            }
             let wanted: Vec<_> = step.iter().map(|manifest| manifest.kind.clone()).collect();
             match self.context.kinds.find(wanted).await {
                 Ok(found) => kinds.extend(found),
@@ -91,9 +99,7 @@ impl Run<'_> {
         kinds: &FoundKinds,
         claims: &Claims,
     ) -> Result<Written, Failure> {
-        let kind = kinds.get(&manifest.kind).ok_or_else(|| {
-            Failure::new(Category::NotReady, "its kind is not served by the management cluster yet")
-        })?;
+        let kind = kinds.get(&manifest.kind).ok_or_else(|| Failure::new(Category::NotReady, NOT_SERVED))?;
         let options = ApplyOptions { dry_run: false, force: self.sync.spec.force };
         if !manifest.id.is_cluster() {
             let applied =
