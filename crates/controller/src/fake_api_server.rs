@@ -46,6 +46,8 @@ struct State {
     writes_left: Option<usize>,
     /// Whether impersonated users may do nothing.
     refuses_users: bool,
+    /// Whether the answers to `SelfSubjectAccessReviews` are negative.
+    denies_reviews: bool,
     /// Paths whose reads fail.
     unreadable: BTreeSet<String>,
     /// Whether paths without an object, and lists, are not served at all, as without their CRD.
@@ -114,6 +116,11 @@ impl FakeApiServer {
     /// Removes all permissions of impersonated users.
     pub fn refuse_users(&self) {
         self.state().refuses_users = true;
+    }
+
+    /// Answers all `SelfSubjectAccessReviews` with no.
+    pub fn deny_access_reviews(&self) {
+        self.state().denies_reviews = true;
     }
 
     /// Lets reads of a path fail.
@@ -229,6 +236,9 @@ impl State {
     }
 
     fn create(&mut self, path: &str, sent: Value) -> (u16, Value) {
+        if path.ends_with("/selfsubjectaccessreviews") {
+            return (201, json!({"status": {"allowed": !self.denies_reviews}}));
+        }
         let path = format!("{path}/{}", sent["metadata"]["name"].as_str().unwrap());
         if self.objects.contains_key(&path) { failure(409) } else { (201, self.store(&path, sent)) }
     }
@@ -338,6 +348,7 @@ fn resources(path: &str) -> Option<Value> {
     let (version, name, kind) = match path {
         "/api/v1" => ("v1", "configmaps", "ConfigMap"),
         "/apis/cluster.x-k8s.io/v1beta2" => ("cluster.x-k8s.io/v1beta2", "clusters", "Cluster"),
+        "/apis/chandler.dev/v1alpha1" => ("chandler.dev/v1alpha1", "syncs", "Sync"),
         _ => return None,
     };
     Some(json!({

@@ -4,24 +4,23 @@ mod delete_objects;
 mod finalize;
 mod impersonated_client;
 mod moves;
+mod others;
 mod reconciler;
 mod render;
 mod run;
+mod runs;
 mod served_kinds;
 mod status_writer;
 #[cfg(test)]
 mod tests;
 mod trees;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use chandler_api::extensions::SyncObject;
+use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_core::{
     failure::Category,
-    sync::{Claim, Claims, LastRun, ObjectId},
+    sync::{ChangedSync, Claim, Claims, LastRun, ObjectId, Reaction, named, reaction},
 };
 use chandler_source::NamespaceSemaphore;
 use jiff::Timestamp;
@@ -32,11 +31,16 @@ use kube::{
     runtime::reflector::{Store, store::Writer},
 };
 
-use self::{moves::ClusterMoves, served_kinds::ServedKinds, status_writer::WrittenStatuses};
+use self::{
+    moves::ClusterMoves,
+    others::Directories,
+    runs::{Runs, Started},
+    served_kinds::ServedKinds,
+    status_writer::WrittenStatuses,
+};
 pub use self::{render::Render, trees::Trees};
 use crate::{
     events::Events,
-    locks::Mutex,
     metrics::Metrics,
     queue::{self, Queue, Trigger},
     routing::Router,
@@ -61,8 +65,8 @@ pub struct SyncContext {
     kinds: ServedKinds,
     moves: ClusterMoves,
     written: WrittenStatuses,
-    /// By uid.
-    runs: Mutex<HashMap<String, LastRun>>,
+    runs: Runs,
+    directories: Directories,
     limit: Arc<NamespaceSemaphore>,
     /// The namespace of Sources with `scope: Platform`.
     platform: String,
@@ -81,15 +85,20 @@ impl SyncContext {
 
     /// Lets the next reconcile of a Sync apply it, whenever it was applied last.
     fn run_again(&self, sync: &SyncObject) {
-        self.runs.lock().remove(&sync.uid().unwrap_or_default());
+        self.runs.request(&sync.uid().unwrap_or_default());
     }
 
     /// Records that a Sync was applied at a revision, or that it failed.
-    fn record_run(&self, sync: &SyncObject, revision: &str, failed: Option<Category>, now: Timestamp) {
-        let mut runs = self.runs.lock();
-        let uid = sync.uid().unwrap_or_default();
-        let next = LastRun::after(runs.get(&uid), sync, revision, failed, now);
-        runs.insert(uid, next);
+    fn record_run(
+        &self,
+        sync: &SyncObject,
+        started: Started,
+        revision: &str,
+        failed: Option<Category>,
+        now: Timestamp,
+    ) {
+        let next = |before: Option<&LastRun>| LastRun::after(before, sync, revision, failed, now);
+        self.runs.record(&sync.uid().unwrap_or_default(), started, next);
     }
 
     fn on_sync(&self, change: &Change<'_, SyncObject>, router: &Router) {
@@ -97,16 +106,34 @@ impl SyncContext {
         match change {
             Change::Applied(_) => router.enqueue_sync(sync),
             Change::Deleted(_) => {
-                self.run_again(sync);
+                self.runs.remove(&sync.uid().unwrap_or_default());
                 self.written.forget(sync);
             }
         }
+        self.enqueue_affected(sync, matches!(change, Change::Deleted(_)), router);
         let name = sync.name_any();
         let depends = |other: &SyncObject| {
             other.metadata.namespace == sync.metadata.namespace && other.spec.depends_on.contains(&name)
         };
         for dependent in self.store.state_filter(depends) {
             router.enqueue_sync(&dependent);
+        }
+    }
+
+    /// Enqueues the Syncs that keep objects for this one, and those that it keeps objects for. An object
+    /// that moves between two Syncs is handed over by their statuses.
+    fn enqueue_affected(&self, sync: &SyncObject, is_deleted: bool, router: &Router) {
+        let name = named(sync);
+        let held = sync.status.as_ref().map_or(&[][..], |status| &status.held);
+        let changed = ChangedSync { name: &name, held, is_deleted };
+        for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
+            let react = |status: &SyncStatus| reaction(&named(&other), status, changed);
+            match self.written.read(&other, react) {
+                Reaction::None => continue,
+                Reaction::Report => {}
+                Reaction::Apply => self.run_again(&other),
+            }
+            router.enqueue_sync(&other);
         }
     }
 
@@ -182,7 +209,8 @@ impl SyncController {
             kinds: ServedKinds::new(shared.client.clone()),
             moves: ClusterMoves::default(),
             written: WrittenStatuses::default(),
-            runs: Mutex::default(),
+            runs: Runs::default(),
+            directories: Directories::default(),
             limit: Arc::new(NamespaceSemaphore::new(CONCURRENT_REQUESTS)),
             platform,
             tenancies: shared.tenancies.clone(),

@@ -51,18 +51,7 @@ impl SyncWorld {
                 "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": NAMESPACE},
                 "stringData": {"ca.crt": authority.certificate()},
             }),
-            json!({
-                "apiVersion": "v1", "kind": "ServiceAccount",
-                "metadata": {"name": "deployer", "namespace": NAMESPACE},
-            }),
-            binding("ClusterRoleBinding", "deployer", "cluster-admin", NAMESPACE, "deployer"),
-            binding(
-                "RoleBinding",
-                "chandler-impersonator",
-                "chandler-impersonator",
-                "chandler-system",
-                "chandler-manager",
-            ),
+            binding("ClusterRoleBinding", "deployer", "cluster-admin", [NAMESPACE, "deployer"]),
             json!({
                 "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
                 "metadata": {"name": "git", "namespace": NAMESPACE},
@@ -72,7 +61,7 @@ impl SyncWorld {
                 },
             }),
         ];
-        for object in &objects {
+        for object in deployer(NAMESPACE).iter().chain(&objects) {
             world.apply(object).await;
         }
         world
@@ -165,16 +154,30 @@ impl SyncWorld {
     }
 }
 
-fn binding(kind: &str, name: &str, role: &str, namespace: &str, account: &str) -> Value {
-    let mut binding = json!({
+/// Returns the account of Syncs in a namespace, which may change everything in it.
+pub fn deployer(namespace: &str) -> [Value; 3] {
+    let bind = |name: &str, role: &str, account: [&str; 2]| {
+        let mut binding = binding("RoleBinding", name, role, account);
+        binding["metadata"]["namespace"] = json!(namespace);
+        binding
+    };
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "deployer", "namespace": namespace},
+    });
+    [
+        account,
+        bind("deployer", "cluster-admin", [namespace, "deployer"]),
+        bind("chandler-impersonator", "chandler-impersonator", ["chandler-system", "chandler-manager"]),
+    ]
+}
+
+/// Returns a binding of a ClusterRole to an account, by its namespace and name.
+fn binding(kind: &str, name: &str, role: &str, [namespace, account]: [&str; 2]) -> Value {
+    json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    });
-    if kind == "RoleBinding" {
-        binding["metadata"]["namespace"] = json!(NAMESPACE);
-    }
-    binding
+    })
 }
 
 pub fn ready_message(status: &SyncStatus) -> &str {

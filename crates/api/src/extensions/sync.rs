@@ -99,10 +99,16 @@ pub struct SyncSource {
 /// What happens to objects that are no longer in the folder.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "kube_core"))]
+#[serde(rename_all = "camelCase")]
 pub struct Prune {
     /// Delete them. If `false`, they are kept and listed in `status.held`.
     #[serde(default)]
     pub enabled: bool,
+    /// Delete placements, too: HelmChartProxies and ExtensionInstances, whose deletion uninstalls
+    /// add-ons, and the Extensions, ExtensionCatalogs, Sources and AddonPolicies that they depend on.
+    /// If `false`, they are kept unless `confirm` names them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub delete_placements: bool,
     /// Confirms the deletion of objects that are listed in `status.held`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<PruneConfirmation>,
@@ -230,4 +236,11 @@ pub struct HeldObject {
     pub name: String,
     /// Why it is kept.
     pub reason: String,
+    /// Namespace and name of the Sync that it is kept for, because its directory contains the object,
+    /// or may contain it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sync: String,
+    /// Why it is kept for that Sync.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }

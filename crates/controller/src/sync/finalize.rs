@@ -19,6 +19,7 @@ use super::{
     SyncContext, claim_of,
     delete_objects::{Deletion, delete_all},
     impersonated_client::ImpersonatedClient,
+    others::Gone,
     run::{about, combined},
     served_kinds::kind_of,
     status_writer::StatusWriter,
@@ -36,6 +37,7 @@ pub async fn reconcile(
     if !sync.finalizers().iter().any(|finalizer| finalizer == SYNC_FINALIZER) {
         return Ok(Action::await_change());
     }
+    let started = context.runs.start(&sync.uid().unwrap_or_default());
     let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
         || sync.spec.suspend
         || move_suspension(sync) == MoveSuspension::Suspended
@@ -49,7 +51,7 @@ pub async fn reconcile(
         let failure = Failure::new(category, format!("{}; {advice}", failure.message));
         let outcome = Outcome::Failed { failure, inventory: None };
         StatusWriter::new(context, sync).write(None, &outcome).await?;
-        context.record_run(sync, DELETION, Some(category), Timestamp::now());
+        context.record_run(sync, started, DELETION, Some(category), Timestamp::now());
         return Ok(Action::requeue(retry_delay(context, sync)));
     }
     status::remove_finalizer(&context.client, sync, SYNC_FINALIZER).await?;
@@ -74,7 +76,7 @@ async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failur
 
 fn retry_delay(context: &SyncContext, sync: &SyncObject) -> Duration {
     let uid = sync.uid().unwrap_or_default();
-    let failures = context.runs.lock().get(&uid).and_then(|last| last.poll.failures);
+    let failures = context.runs.last(&uid).and_then(|last| last.poll.failures);
     failures.map_or(Duration::from_secs(5), |(count, category)| backoff::delay(category, count, &uid))
 }
 
@@ -85,6 +87,9 @@ async fn prune(
 ) -> Result<(), Failure> {
     let current = sync.status.clone().unwrap_or_default();
     let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
+    let kinds = context.kinds.find(current.inventory.iter().map(kind_of).collect::<Vec<_>>()).await?;
+    let gone = current.inventory.iter().map(|object| Gone::new(object, &kinds)).collect::<Vec<_>>();
+    let wanted = context.wanted_by_others(sync, None, &gone).await?;
     let plan = plan_deletion(&PruneInput {
         prune: &sync.spec.prune,
         revision,
@@ -94,8 +99,8 @@ async fn prune(
         source_changed: false,
         revision_applied_before: false,
         held: &current.held,
+        wanted: &wanted,
     });
-    let kinds = context.kinds.find(plan.delete.iter().map(kind_of).collect::<Vec<_>>()).await?;
     let mut kept: Vec<_> = plan.held.iter().map(|held| ObjectId::from(&held.object)).collect();
     let mut failures = Vec::new();
     for (object, deletion) in delete_all(impersonated, &kinds, &claim_of(sync).label(), plan.delete).await {

@@ -8,12 +8,12 @@ use chandler_source::NamespaceSemaphore;
 use kube::{
     Client, Resource as _,
     api::{
-        ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, Preconditions,
+        ApiResource, DeleteParams, DynamicObject, GetParams, Patch, PatchParams, PostParams, Preconditions,
         ValidationDirective,
     },
     core::{Request, Status, request},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{error::management_category, parameters::impersonation};
 
@@ -93,6 +93,24 @@ impl ImpersonatedClient {
             field_validation: Some(ValidationDirective::Strict),
         };
         self.send(at, at.request().patch(at.name, &parameters, &Patch::Apply(object))).await
+    }
+
+    /// Returns whether the account may write an object. One that Chandler may not impersonate may not.
+    pub async fn may_write(&self, at: Location<'_>) -> Result<bool, Failure> {
+        let ApiResource { group, plural, .. } = at.resource;
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "verb": "patch", "group": group, "resource": plural, "name": at.name, "namespace": at.namespace,
+            }},
+        });
+        let request = Request::new("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let request = request.create(&PostParams::default(), review.to_string().into_bytes());
+        match self.send(at, request).await {
+            Ok(review) => Ok(review["status"]["allowed"] == true),
+            Err(error) if error.failure.category == Category::Forbidden => Ok(false),
+            Err(error) => Err(error.failure),
+        }
     }
 
     /// Deletes exactly this version of an object.

@@ -7,7 +7,7 @@ use chandler_core::{
     failure::{Category, Failure},
     poll::interval,
     sync::{
-        Dependency, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies,
+        Dependency, Directory, LastRun, Move, MoveSuspension, ObjectId, Outcome, check_dependencies,
         is_due_by_revision_only, move_suspension, own_move, run_delay,
     },
 };
@@ -16,13 +16,11 @@ use jiff::Timestamp;
 use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
-    KIND, SyncContext, finalize, impersonated_client::ImpersonatedClient, run::Run,
+    KIND, SyncContext, finalize, impersonated_client::ImpersonatedClient, run::Run, runs::Started,
     status_writer::StatusWriter,
 };
 use crate::{ReconcileError, status};
 
-/// Deadline of reading a Source.
-const TREE_LIMIT: Duration = Duration::from_mins(1);
 /// Deadline of one run. What it may have written is in the inventory.
 const RUN_LIMIT: Duration = Duration::from_mins(10);
 /// How often a Sync checks its dependencies without an event.
@@ -43,7 +41,8 @@ pub async fn reconcile(sync: Arc<SyncObject>, context: Arc<SyncContext>) -> Resu
     if sync.metadata.deletion_timestamp.is_some() {
         return finalize::reconcile(&context, &sync, &impersonated).await;
     }
-    let reconciler = Reconciler { context: &context, sync: &sync, namespace: &namespace, uid: &uid };
+    let started = context.runs.start(&uid);
+    let reconciler = Reconciler { context: &context, sync: &sync, namespace: &namespace, uid: &uid, started };
     reconciler.reconcile(&impersonated).await
 }
 
@@ -52,13 +51,14 @@ struct Reconciler<'a> {
     sync: &'a SyncObject,
     namespace: &'a str,
     uid: &'a str,
+    started: Started,
 }
 
 impl Reconciler<'_> {
     async fn reconcile(&self, impersonated: &ImpersonatedClient) -> Result<Action, ReconcileError> {
         let mut status = StatusWriter::new(self.context, self.sync);
         if let Some(outcome) = self.suspended() {
-            self.context.run_again(self.sync);
+            self.context.runs.forget(self.uid);
             status.write(None, &outcome).await?;
             return Ok(Action::await_change());
         }
@@ -66,7 +66,7 @@ impl Reconciler<'_> {
             Ok(every) => every,
             Err(failure) => return self.fail(&mut status, failure).await,
         };
-        let tree = match self.tree().await {
+        let tree = match self.context.tree(&Directory::of(self.sync)).await {
             Ok(tree) => tree,
             Err(failure) => return self.fail(&mut status, failure).await,
         };
@@ -74,7 +74,7 @@ impl Reconciler<'_> {
             Ok(()) => {}
             Err(Dependency::Cycle(failure)) => return self.fail(&mut status, failure).await,
             Err(Dependency::NotReady(why)) => {
-                self.context.run_again(self.sync);
+                self.context.runs.forget(self.uid);
                 status.write(Some(&tree.revision), &Outcome::Waiting(why)).await?;
                 return Ok(Action::requeue(DEPENDENCY_POLL));
             }
@@ -122,16 +122,6 @@ impl Reconciler<'_> {
         self.sync.status.iter().flat_map(|status| &status.inventory).map(ObjectId::from)
     }
 
-    /// Reads the Source.
-    async fn tree(&self) -> Result<Arc<SourceTree>, Failure> {
-        let source = &self.sync.spec.source.source_ref;
-        let tree = tokio::time::timeout(TREE_LIMIT, self.context.trees.tree(source, self.namespace)).await;
-        tree.unwrap_or_else(|_| {
-            let message = format!("Source {} could not be read within {TREE_LIMIT:?}", source.name);
-            Err(Failure::new(Category::Timeout, message))
-        })
-    }
-
     /// Returns the Syncs of the namespace, by name.
     fn neighbors(&self) -> BTreeMap<String, Arc<SyncObject>> {
         let own = |other: &SyncObject| other.metadata.namespace.as_deref() == Some(self.namespace);
@@ -142,13 +132,9 @@ impl Reconciler<'_> {
     /// Returns the time until the Sync is applied. Zero means that it is due.
     fn delay(&self, revision: &str, every: Duration) -> Duration {
         let now = Timestamp::now();
-        let mut runs = self.context.runs.lock();
-        if !runs.contains_key(self.uid)
-            && let Some(last) = LastRun::from_status(self.sync, revision, now)
-        {
-            runs.insert(self.uid.to_owned(), last);
-        }
-        run_delay(runs.get(self.uid), self.sync, revision, every, now)
+        let recorded = || LastRun::from_status(self.sync, revision, now);
+        let last = self.context.runs.last_or(self.uid, recorded);
+        run_delay(last.as_ref(), self.sync, revision, every, now)
     }
 
     /// Only a Sync that deletes its objects needs a finalizer.
@@ -165,7 +151,7 @@ impl Reconciler<'_> {
     }
 
     fn is_due_by_revision_only(&self, every: Duration) -> bool {
-        is_due_by_revision_only(self.context.runs.lock().get(self.uid), self.sync, every, Timestamp::now())
+        is_due_by_revision_only(self.context.runs.last(self.uid).as_ref(), self.sync, every, Timestamp::now())
     }
 
     async fn apply(
@@ -187,7 +173,7 @@ impl Reconciler<'_> {
             Outcome::Moving(_) => Some(Category::NotReady),
             _ => None,
         };
-        self.context.record_run(self.sync, &tree.revision, failed, Timestamp::now());
+        self.context.record_run(self.sync, self.started, &tree.revision, failed, Timestamp::now());
         Ok(())
     }
 
@@ -195,7 +181,7 @@ impl Reconciler<'_> {
     async fn fail(&self, status: &mut StatusWriter<'_>, failure: Failure) -> Result<Action, ReconcileError> {
         let category = failure.category;
         status.write(None, &Outcome::Failed { failure, inventory: None }).await?;
-        self.context.record_run(self.sync, "", Some(category), Timestamp::now());
+        self.context.record_run(self.sync, self.started, "", Some(category), Timestamp::now());
         Ok(Action::requeue(self.delay("", RUN_LIMIT).max(SHORTEST_DELAY)))
     }
 }

@@ -18,6 +18,7 @@ use chandler_core::{
     sync::{Applied, Claims, Manifest, Move, ObjectId, Outcome, Skipped},
 };
 use chandler_source::SourceTree;
+use kube::ResourceExt as _;
 
 use super::{
     SyncContext, impersonated_client::ImpersonatedClient, served_kinds::FoundKinds,
@@ -54,6 +55,8 @@ struct Prepared {
     claims: Claims,
     rendered: BTreeSet<ObjectId>,
     inventory: Vec<SyncedObject>,
+    /// The objects that other Syncs have taken over.
+    taken_over: BTreeSet<ObjectId>,
     digest: Digest,
 }
 
@@ -94,13 +97,13 @@ impl Run<'_> {
         };
         let replaces = replaces_applied(status.current(), &prepared.digest);
         if replaces {
-            self.context.run_again(self.sync);
+            self.context.runs.forget(&self.sync.uid().unwrap_or_default());
         }
         if self.resumed || replaces || prepared.inventory != status.current().inventory {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
             status.write(Some(&tree.revision), &recorded).await?;
         }
-        Ok(self.write_all(prepared, &tree.revision, status).await)
+        Ok(self.write_all(prepared, tree, status).await)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_core::{
     conditions,
-    sync::{Outcome, report},
+    sync::{Outcome, report, report_kept},
 };
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -23,6 +23,13 @@ impl WrittenStatuses {
     pub fn newest(&self, sync: &SyncObject) -> SyncObject {
         let written = self.0.lock().get(&sync.uid().unwrap_or_default()).cloned();
         SyncObject { status: written.or_else(|| sync.status.clone()), ..sync.clone() }
+    }
+
+    /// Reads the newest status of a Sync.
+    pub fn read<T>(&self, sync: &SyncObject, read: impl FnOnce(&SyncStatus) -> T) -> T {
+        let written = self.0.lock();
+        let known = written.get(&sync.uid().unwrap_or_default()).or(sync.status.as_ref());
+        read(known.unwrap_or(&SyncStatus::default()))
     }
 
     pub fn forget(&self, sync: &SyncObject) {
@@ -49,7 +56,8 @@ impl<'a> StatusWriter<'a> {
 
     /// Writes the status if it has changed. Publishes an Event if `Ready` or `PruneHeld` has.
     pub async fn write(&mut self, revision: Option<&str>, outcome: &Outcome) -> Result<(), ReconcileError> {
-        let new = report(self.sync, &self.current, revision, outcome, Timestamp::now());
+        let mut new = report(self.sync, &self.current, revision, outcome, Timestamp::now());
+        report_kept(&mut new, &self.context.kept_for(self.sync));
         if new == self.current {
             return Ok(());
         }

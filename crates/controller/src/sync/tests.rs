@@ -1,5 +1,7 @@
 //! Reconciles Syncs against an API server in memory: as whom it writes, in which order, and what it never does.
 
+mod hand_over;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
@@ -21,8 +23,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    ClusterMoves, Render, ServedKinds, SyncContext, Trees, WrittenStatuses, has_recorded, reconciler,
-    render::folder_files,
+    ClusterMoves, Directories, Render, Runs, ServedKinds, SyncContext, Trees, WrittenStatuses, has_recorded,
+    reconciler, render::folder_files,
 };
 use crate::{
     events::Events,
@@ -82,6 +84,8 @@ struct World {
     server: FakeApiServer,
     tree: Arc<FakeTree>,
     tenancies: Vec<Arc<DynamicObject>>,
+    /// The paths of the Syncs.
+    syncs: Vec<String>,
 }
 
 fn map_path(name: &str) -> String {
@@ -113,7 +117,7 @@ impl World {
         server.put(SYNC, sync);
         let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
         let tree = FakeTree { current: Mutex::new(Err(unread)), changes: watch::Sender::default() };
-        Self { server, tree: Arc::new(tree), tenancies: Vec::new() }
+        Self { server, tree: Arc::new(tree), tenancies: Vec::new(), syncs: vec![SYNC.to_owned()] }
     }
 
     fn tenancies(&self, client: &Client) -> Tenancies {
@@ -150,7 +154,9 @@ impl World {
     /// Returns what a manager has in memory after its start.
     fn context(&self) -> Arc<SyncContext> {
         let mut writer = Writer::new(());
-        writer.apply_watcher_event(&Event::Apply(self.sync()));
+        for sync in self.syncs.iter().filter_map(|path| self.server.get(path)) {
+            writer.apply_watcher_event(&Event::Apply(serde_json::from_value(sync).unwrap()));
+        }
         let client = self.server.client();
         Arc::new(SyncContext {
             events: Events::new(client.clone()),
@@ -161,7 +167,8 @@ impl World {
             kinds: ServedKinds::new(client.clone()),
             moves: ClusterMoves::default(),
             written: WrittenStatuses::default(),
-            runs: Mutex::default(),
+            runs: Runs::default(),
+            directories: Directories::default(),
             limit: Arc::new(NamespaceSemaphore::new(4)),
             platform: "platform".to_owned(),
             tenancies: self.tenancies(&client),

@@ -38,6 +38,19 @@ pub struct Claims {
 }
 
 impl Claims {
+    /// Limits what a Sync wants to what its directory contains now. Its recorded inventory still has
+    /// what was in it at an earlier revision.
+    pub fn limit(&mut self, label: &str, contained: &BTreeSet<ObjectId>) {
+        for claim in self.syncs.iter_mut().filter(|claim| claim.label() == label) {
+            claim.objects.retain(|id| contained.contains(id));
+        }
+    }
+
+    /// Returns whether the Sync with this label wants an object.
+    pub fn wants(&self, label: &str, object: &ObjectId) -> bool {
+        self.syncs.iter().any(|claim| claim.label() == label && claim.objects.contains(object))
+    }
+
     /// Returns whether a Sync with this label would be among the claims if it existed.
     fn would_contain(&self, label: &str) -> bool {
         let watched =
@@ -112,6 +125,19 @@ mod tests {
             let all = Claims { syncs: vec![own.clone(), other], ..Claims::default() };
             assert_eq!(ownership(&id, label, &own, &all), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn an_older_sync_keeps_only_what_its_directory_contains() {
+        let [id, moved] = ["a", "b"].map(|name| ObjectId::new("v1", "ConfigMap", "fleet", name));
+        let own = claim(5, "own", &[&id, &moved]);
+        let syncs = vec![own.clone(), claim(1, "older", &[&id, &moved])];
+        let mut all = Claims { syncs, ..Claims::default() };
+        all.limit("fleet.older", &BTreeSet::from([id.clone()]));
+        assert_eq!(ownership(&moved, Some("fleet.older"), &own, &all), Ownership::Ours);
+        assert_ne!(ownership(&id, Some("fleet.older"), &own, &all), Ownership::Ours);
+        assert!(all.wants("fleet.own", &moved) && !all.wants("fleet.older", &moved));
+        assert!(!all.wants("fleet.gone", &id));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{GROUP, HeldObject, Prune, SyncObject, SyncStatus, SyncedObject};
 
-use super::{Live, ObjectId};
+use super::{Held, HeldReason, Live, ObjectId, OtherSync};
 use crate::extension::namespace_of;
 
 /// More deletions than this are held.
@@ -12,71 +12,6 @@ const MAX_DELETIONS: usize = 10;
 /// From this number of objects on, more than [`MAX_PERCENT`] are held.
 const PERCENT_FROM: usize = 10;
 const MAX_PERCENT: usize = 20;
-
-/// Why an object that is no longer in the folder is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldReason {
-    PruneDisabled,
-    /// The Sync itself, its Source, its ServiceAccount, or what contains them.
-    OwnObject,
-    /// A kind whose objects are deleted only if `prune.confirm` names them.
-    ProtectedKind,
-    TooManyDeletions,
-    /// The Sync names another Source or folder than before.
-    SourceChanged,
-    /// The revision was applied before: the branch was reset, or the Source names an older revision.
-    RevisionAppliedBefore,
-    ClusterPaused,
-    /// The API server does not serve the kind, so the object cannot be read.
-    KindNotServed,
-}
-
-impl HeldReason {
-    const ALL: [Self; 8] = [
-        Self::PruneDisabled,
-        Self::OwnObject,
-        Self::ProtectedKind,
-        Self::TooManyDeletions,
-        Self::SourceChanged,
-        Self::RevisionAppliedBefore,
-        Self::ClusterPaused,
-        Self::KindNotServed,
-    ];
-
-    /// Returns the reason as `status.held` stores it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PruneDisabled => "PruneDisabled",
-            Self::OwnObject => "OwnObject",
-            Self::ProtectedKind => "ProtectedKind",
-            Self::TooManyDeletions => "TooManyDeletions",
-            Self::SourceChanged => "SourceChanged",
-            Self::RevisionAppliedBefore => "RevisionAppliedBefore",
-            Self::ClusterPaused => "ClusterPaused",
-            Self::KindNotServed => "KindNotServed",
-        }
-    }
-
-    /// Returns whether an object stays held until it is confirmed or in the folder again, even if the cause is gone: the
-    /// cause was an event, and the next reconcile would not see it.
-    fn is_sticky(self) -> bool {
-        matches!(self, Self::TooManyDeletions | Self::SourceChanged | Self::RevisionAppliedBefore)
-    }
-}
-
-/// An object that is kept, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub object: SyncedObject,
-    pub reason: HeldReason,
-}
-
-impl From<&Held> for HeldObject {
-    fn from(held: &Held) -> Self {
-        let SyncedObject { api_version, kind, namespace, name, uid: _ } = held.object.clone();
-        Self { api_version, kind, namespace, name, reason: held.reason.as_str().to_owned() }
-    }
-}
 
 /// What the guard decides from.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +28,8 @@ pub struct PruneInput<'a> {
     pub revision_applied_before: bool,
     /// The objects that were held before.
     pub held: &'a [HeldObject],
+    /// The objects that the directories of other Syncs contain, or may contain.
+    pub wanted: &'a BTreeMap<ObjectId, OtherSync>,
 }
 
 impl PruneInput<'_> {
@@ -138,14 +75,26 @@ impl PruneInput<'_> {
         if self.is_confirmed(id) {
             return None;
         }
+        if is_placement(id) {
+            return (!self.prune.delete_placements).then_some(HeldReason::ProtectedPlacement);
+        }
         is_protected(id).then_some(HeldReason::ProtectedKind)
+    }
+
+    /// Returns the object if another Sync wants it, or may want it.
+    fn held_for_other(&self, object: &SyncedObject, id: &ObjectId) -> Option<Held> {
+        let other = self.wanted.get(id)?;
+        if other.yields_to_confirmation() && self.is_confirmed(id) {
+            return None;
+        }
+        Some(Held { object: object.clone(), reason: other.reason(), kept_for: Some(other.clone()) })
     }
 
     /// Returns the objects that the guard held before, with the reasons.
     fn held_before(&self) -> BTreeMap<ObjectId, HeldReason> {
         let reason = |held: &HeldObject| {
             let reason = HeldReason::ALL.into_iter().find(|reason| reason.as_str() == held.reason)?;
-            (reason != HeldReason::PruneDisabled).then_some((ObjectId::from(held), reason))
+            reason.is_counted().then_some((ObjectId::from(held), reason))
         };
         self.held.iter().filter_map(reason).collect()
     }
@@ -163,6 +112,21 @@ impl PruneInput<'_> {
         let too_many = count > MAX_DELETIONS || total >= PERCENT_FROM && count * 100 > total * MAX_PERCENT;
         too_many.then_some(HeldReason::TooManyDeletions)
     }
+}
+
+/// Kinds that install add-ons, or that placements refer to: without them, add-ons are uninstalled or
+/// cannot be changed any more.
+const PLACEMENTS: [(&str, &str); 6] = [
+    ("addons.cluster.x-k8s.io", "HelmChartProxy"),
+    (GROUP, "ExtensionInstance"),
+    (GROUP, "Extension"),
+    (GROUP, "ExtensionCatalog"),
+    (GROUP, "Source"),
+    (GROUP, "AddonPolicy"),
+];
+
+fn is_placement(id: &ObjectId) -> bool {
+    PLACEMENTS.contains(&(&*id.group, &*id.kind))
 }
 
 /// Kinds whose loss destroys clusters or data.
@@ -189,30 +153,36 @@ pub struct PrunePlan {
 
 /// Decides about the objects that are no longer in the folder. Only after all objects in the folder were applied.
 pub fn plan_prune(input: &PruneInput<'_>) -> PrunePlan {
-    let gone = input.inventory.iter().filter(|object| !input.rendered.contains(&ObjectId::from(*object)));
+    let gone = input.inventory.iter().map(|object| (object, ObjectId::from(object)));
+    let gone = gone.filter(|(_, id)| !input.rendered.contains(id));
     let mut plan = PrunePlan::default();
-    if !input.prune.enabled {
-        plan.held =
-            gone.map(|object| Held { object: object.clone(), reason: HeldReason::PruneDisabled }).collect();
-        return plan;
-    }
     let (before, mut together, mut newly_held) = (input.held_before(), Vec::new(), 0);
-    for object in gone {
-        let id = ObjectId::from(object);
-        let alone = input.held_alone(&id);
+    for (object, id) in gone {
+        let other = input.held_for_other(object, &id);
+        if let Some(held) = other.clone().filter(|held| held.reason == HeldReason::WantedBySync) {
+            plan.held.push(held);
+            continue;
+        }
+        if !input.prune.enabled {
+            plan.held.push(Held::new(object.clone(), HeldReason::PruneDisabled));
+            continue;
+        }
         let confirmed = input.is_confirmed(&id);
         let sticky = || before.get(&id).copied().filter(|reason| reason.is_sticky() && !confirmed);
-        match alone.or_else(sticky) {
+        match input.held_alone(&id).or_else(sticky) {
             Some(reason) => {
                 newly_held += usize::from(!before.contains_key(&id));
-                plan.held.push(Held { object: object.clone(), reason });
+                plan.held.push(Held::new(object.clone(), reason));
             }
             None if confirmed => plan.delete.push(object.clone()),
-            None => together.push(object.clone()),
+            None => match other {
+                Some(held) => plan.held.push(held),
+                None => together.push(object.clone()),
+            },
         }
     }
     match input.held_together(together.len() + newly_held) {
-        Some(reason) => plan.held.extend(together.into_iter().map(|object| Held { object, reason })),
+        Some(reason) => plan.held.extend(together.into_iter().map(|object| Held::new(object, reason))),
         None => plan.delete.extend(together),
     }
     plan
@@ -224,10 +194,13 @@ pub fn plan_deletion(input: &PruneInput<'_>) -> PrunePlan {
     let held_before = |id: &ObjectId| input.held.iter().any(|held| ObjectId::from(held) == *id);
     for object in input.inventory {
         let id = ObjectId::from(object);
-        match input.held_alone(&id) {
-            Some(reason) => plan.held.push(Held { object: object.clone(), reason }),
+        let held = input
+            .held_for_other(object, &id)
+            .or_else(|| input.held_alone(&id).map(|reason| Held::new(object.clone(), reason)));
+        match held {
+            Some(held) => plan.held.push(held),
             None if held_before(&id) && !input.is_confirmed(&id) => {
-                plan.held.push(Held { object: object.clone(), reason: HeldReason::PruneDisabled });
+                plan.held.push(Held::new(object.clone(), HeldReason::PruneDisabled));
             }
             None => plan.delete.push(object.clone()),
         }

@@ -7,7 +7,7 @@ use chandler_api::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{HeldReason, Move, MoveSuspension, ObjectId, move_suspension};
+use super::{HeldReason, Move, MoveSuspension, ObjectId, kept_message, move_suspension};
 use crate::{
     conditions::{NewCondition, Status, find, merge},
     digest::Digest,
@@ -178,26 +178,69 @@ fn moving(sync: &SyncObject, old: &[Condition], outcome: &Outcome, name: &str) -
 }
 
 fn prune_held(status: &SyncStatus) -> NewCondition {
-    let disabled = HeldReason::PruneDisabled.as_str();
-    let by_guard: Vec<_> = status.held.iter().filter(|held| held.reason != disabled).collect();
-    let name = |held: &HeldObject| format!("{} ({})", ObjectId::from(held), held.reason);
-    let (status, reason, message) = if !by_guard.is_empty() {
-        let message = format!(
-            "{} no longer in the folder and kept; to delete them, name them and revision {} in spec.prune.confirm",
-            listed(by_guard.into_iter().map(name), "is", "are"),
-            status.revision.as_deref().unwrap_or("of the Source")
-        );
-        (Status::True, SyncReason::Held, message)
-    } else if status.held.is_empty() {
-        (Status::False, SyncReason::NothingHeld, String::new())
-    } else {
-        let message = format!(
-            "{} no longer in the folder and kept, because spec.prune.enabled is not set",
-            listed(status.held.iter().map(name), "is", "are")
-        );
-        (Status::False, SyncReason::PruneDisabled, message)
+    let held_as = |reason: HeldReason| status.held.iter().filter(move |held| held.reason == reason.as_str());
+    let disabled: Vec<_> = held_as(HeldReason::PruneDisabled).collect();
+    let wanted: Vec<_> = held_as(HeldReason::WantedBySync).collect();
+    let by_guard: Vec<_> = status.held.iter().filter(|held| !disabled.contains(held)).collect();
+    let guarded: Vec<_> = by_guard.iter().copied().filter(|held| !wanted.contains(held)).collect();
+    let (condition, reason) = match (by_guard.is_empty(), status.held.is_empty()) {
+        (false, _) => (Status::True, SyncReason::Held),
+        (true, false) => (Status::False, SyncReason::PruneDisabled),
+        (true, true) => (Status::False, SyncReason::NothingHeld),
     };
-    NewCondition { type_: "PruneHeld", status, reason: reason.into(), message }
+    let with_reason = |held: &HeldObject| {
+        let detail = Some(&held.message).filter(|message| !message.is_empty());
+        let detail = detail.map(|message| format!(": {message}")).unwrap_or_default();
+        format!("{} ({}{detail})", ObjectId::from(held), held.reason)
+    };
+    let mut messages = Vec::new();
+    if !guarded.is_empty() {
+        messages.push(format!(
+            "{} no longer in the directory and kept; to delete them, name them and revision {} in \
+             spec.prune.confirm{}",
+            listed(guarded.iter().copied().map(with_reason), "is", "are"),
+            status.revision.as_deref().unwrap_or("of the Source"),
+            placements_advice(&guarded),
+        ));
+    }
+    if !wanted.is_empty() {
+        messages.push(format!(
+            "{} kept for another Sync; to delete them, remove them from its directory",
+            listed(wanted.iter().copied().map(with_reason), "is", "are")
+        ));
+    }
+    if by_guard.is_empty() && !disabled.is_empty() {
+        let names = disabled.iter().map(|held| with_reason(held));
+        messages.push(format!(
+            "{} no longer in the directory and kept, because spec.prune.enabled is not set",
+            listed(names, "is", "are")
+        ));
+    }
+    NewCondition {
+        type_: "PruneHeld",
+        status: condition,
+        reason: reason.into(),
+        message: messages.join("; "),
+    }
+}
+
+/// Returns how placements are deleted without a confirmation for each revision.
+fn placements_advice(held: &[&HeldObject]) -> &'static str {
+    let protected = HeldReason::ProtectedPlacement.as_str();
+    if held.iter().any(|held| held.reason == protected) {
+        "; with spec.prune.deletePlacements, placements are deleted without that"
+    } else {
+        ""
+    }
+}
+
+/// Adds to the message of a Sync that is not ready what other Syncs keep for it: object and Sync.
+pub fn report_kept(status: &mut SyncStatus, kept: &[(ObjectId, String)]) {
+    let ready = status.conditions.iter_mut().find(|condition| condition.type_ == "Ready");
+    let ready = ready.filter(|ready| ready.status == "False");
+    if let (Some(ready), Some(kept)) = (ready, kept_message(kept)) {
+        ready.message = format!("{}; {kept}", ready.message);
+    }
 }
 
 /// Returns a list of names, shortened, with a verb.
@@ -302,7 +345,7 @@ mod tests {
     #[test]
     fn held_objects_are_listed_with_what_to_do() {
         let held = |count: usize, reason| -> Vec<_> {
-            (0..count).map(|number| Held { object: object(&format!("m{number}")), reason }).collect()
+            (0..count).map(|number| Held::new(object(&format!("m{number}")), reason)).collect()
         };
         let of = |held: &[Held]| {
             report(&sync(), &SyncStatus::default(), Some("r1"), &applied(held, vec![]), at(1))

@@ -74,7 +74,7 @@ pub fn kinds(documents: &[Document]) -> HashSet<GroupVersionKind> {
     documents.iter().filter_map(kind_of).collect()
 }
 
-fn kind_of(document: &Document) -> Option<GroupVersionKind> {
+pub(super) fn kind_of(document: &Document) -> Option<GroupVersionKind> {
     let version: GroupVersion = document.text("/apiVersion").parse().ok()?;
     Some(version.with_kind(document.text("/kind")))
 }

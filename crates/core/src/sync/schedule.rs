@@ -39,14 +39,14 @@ impl LastRun {
         }
     }
 
-    /// Returns the last run according to the status, if everything is applied and no deletion waits for a paused Cluster. It
-    /// was by another process; the next one follows within the interval.
+    /// Returns the last run according to the status, if everything is applied and no deletion waits for a paused Cluster or
+    /// another Sync. It was by another process; the next one follows within the interval.
     pub fn from_status(sync: &SyncObject, revision: &str, now: Timestamp) -> Option<Self> {
         let status = sync.status.as_ref()?;
         let applied = status.last_applied.as_ref()?.revision == revision
             && status.observed_generation == sync.metadata.generation
             && conditions::is_true(&status.conditions, "Ready")
-            && status.held.iter().all(|held| held.reason != HeldReason::ClusterPaused.as_str());
+            && !status.held.iter().any(|held| HeldReason::depends_on_others(&held.reason));
         applied.then(|| Self::after(None, sync, revision, None, now))
     }
 }
@@ -133,6 +133,8 @@ mod tests {
             ("True", "r2", None, false),
             ("True", "r1", Some("ProtectedKind"), true),
             ("True", "r1", Some("ClusterPaused"), false),
+            ("True", "r1", Some("WantedBySync"), false),
+            ("True", "r1", Some("SyncNotRendered"), false),
         ];
         for (ready, applied, held, waits) in rows {
             let object = |reason: &str| json!({"apiVersion": "a/v1", "kind": "Cluster", "name": "blue", "reason": reason});

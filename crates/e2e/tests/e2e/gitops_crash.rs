@@ -8,6 +8,7 @@ use chandler_e2e::{
     extension_world::{ExtensionWorld, is_ready},
     git_repository::{Repository, map},
     manager::{Manager, Operation},
+    sync_world::deployer,
     wait::until,
     world::{condition, config_value},
 };
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 use crate::leadership::release_lease;
 
 const ADDONS: &str = "addons.cluster.x-k8s.io/v1alpha1";
-const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// When the manager is killed.
 #[derive(Clone, Copy, Debug)]
@@ -68,28 +68,7 @@ impl Pushes {
         let test = ExtensionWorld::new("gitops-crash").await;
         let alpha = test.world.create_cluster("alpha").await;
         let repository = Repository::new(&test).await;
-        let namespace = &test.world.namespace;
-        let binding = |name: &str, role: &str, account: [&str; 2]| {
-            json!({
-                "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
-                "metadata": {"name": name, "namespace": namespace},
-                "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-                "subjects": [{"kind": "ServiceAccount", "namespace": account[0], "name": account[1]}],
-            })
-        };
-        let objects = [
-            json!({
-                "apiVersion": "v1", "kind": "ServiceAccount",
-                "metadata": {"name": "deployer", "namespace": namespace},
-            }),
-            binding("deployer", "cluster-admin", [namespace.as_str(), "deployer"]),
-            binding(
-                "chandler-impersonator",
-                "chandler-impersonator",
-                ["chandler-system", "chandler-manager"],
-            ),
-        ];
-        for object in &objects {
+        for object in &deployer(&test.world.namespace) {
             test.world.apply(object).await;
         }
         let manager = Some(test.world.start_manager_with_long_lease());

@@ -54,6 +54,7 @@ mod lifecycle;
 mod log_level;
 mod many_releases;
 mod metrics;
+mod moved_files;
 mod namespaced_rbac;
 mod no_op;
 mod own_chart;

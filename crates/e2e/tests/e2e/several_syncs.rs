@@ -125,7 +125,7 @@ async fn one_object_in_two_folders(world: &SyncWorld) {
     world.wait_sync("younger", "Ready", "Applied", Some(&second)).await;
     assert_eq!(world.value("x").await.as_deref(), Some("younger"));
     assert_eq!(owner(world, "x").await.as_deref(), Some("default.younger"));
-    world.wait_sync("older", "PruneHeld", "PruneDisabled", Some(&second)).await;
+    world.wait_sync("older", "PruneHeld", "NothingHeld", Some(&second)).await;
     let object = json!({"apiVersion": CAPI, "kind": "Cluster", "namespace": NAMESPACE, "name": "blue"});
     let confirm = json!({"revision": second, "objects": [object]});
     world.apply_named_sync("older", &older(json!({"enabled": true, "confirm": confirm}))).await;

@@ -8,8 +8,8 @@ use chandler_core::{
     digest::Digest,
     failure::{Category, Failure},
     sync::{
-        Claim, Live, MAX_OBJECTS, Manifest, Move, ObjectId, WriteDecision, accept_missing, add_uids,
-        decide_write, kinds, merge_inventory, moving, rendered_digest, resolve,
+        Claim, Claims, Directory, Live, MAX_OBJECTS, Manifest, Move, ObjectId, WriteDecision, accept_missing,
+        add_uids, decide_write, kinds, merge_inventory, moving, rendered_digest, resolve,
     },
     tenancy::ObjectOfSync,
 };
@@ -39,6 +39,8 @@ impl Run<'_> {
     ) -> Result<Prepared, Stop> {
         let documents = self.context.render.render(tree, &self.sync.spec.source.path).await?;
         let recorded = &status.current().inventory;
+        let directory = Directory::of(self.sync);
+        self.context.record_contents(directory, &tree.revision, &documents).await?;
         let wanted = kinds(&documents).into_iter().chain(recorded.iter().map(kind_of));
         let kinds = self.context.kinds.find(wanted.collect::<Vec<_>>()).await?;
         let manifests = resolve(documents, self.namespace, |kind| kinds.get(kind).map(|kind| kind.scope))?;
@@ -63,8 +65,13 @@ impl Run<'_> {
         if let Some(why) = self.moving(recorded, &rendered, &live) {
             return Err(Stop::Moving(why));
         }
-        let claims = self.context.claims();
+        let existing = manifests
+            .iter()
+            .filter_map(|manifest| Some((&manifest.id, Live(live.get(&manifest.id)?.as_ref()?))));
+        let existing: Vec<_> = existing.collect();
+        let claims = self.context.claims_at(self.sync, tree, &existing).await?;
         let own = claim_of(self.sync);
+        let taken_over = taken_over(&inventory, &rendered, &live, &own, &claims);
         if self.resumed {
             accept_missing(&mut inventory, &live);
         }
@@ -79,7 +86,7 @@ impl Run<'_> {
         }
         let deferred =
             if is_applied { Vec::new() } else { self.check(&writes, &kinds, &rendered, &live).await? };
-        Ok(Prepared { kinds, writes, deferred, skipped, claims, rendered, inventory, digest })
+        Ok(Prepared { kinds, writes, deferred, skipped, claims, rendered, inventory, taken_over, digest })
     }
 
     /// Checks that AddonTenancies allow all objects.
@@ -134,6 +141,23 @@ impl Run<'_> {
         });
         stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
     }
+}
+
+/// Returns the objects that are no longer in the directory and that other Syncs have taken over: they
+/// want them, and have recorded and written them.
+fn taken_over(
+    inventory: &[SyncedObject],
+    rendered: &BTreeSet<ObjectId>,
+    live: &LiveObjects,
+    own: &Claim,
+    claims: &Claims,
+) -> BTreeSet<ObjectId> {
+    let gone = inventory.iter().map(ObjectId::from).filter(|id| !rendered.contains(id));
+    let is_taken = |id: &ObjectId| {
+        let label = live.get(id).and_then(Option::as_ref).and_then(|live| Live(live).owner());
+        label.is_some_and(|label| label != own.label() && claims.wants(label, id))
+    };
+    gone.filter(is_taken).collect()
 }
 
 /// Adds the label of the Sync.

@@ -8,10 +8,13 @@ use chandler_core::{
     sync::{Applied, Held, Move, ObjectId, Outcome, PruneInput, plan_prune},
 };
 
+use chandler_source::SourceTree;
+
 use super::{Run, about, combined};
 use crate::sync::{
     claim_of,
     delete_objects::{Deletion, delete_all},
+    others::Gone,
     served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
@@ -23,11 +26,18 @@ impl Run<'_> {
         kinds: &FoundKinds,
         rendered: &BTreeSet<ObjectId>,
         inventory: Vec<SyncedObject>,
-        revision: &str,
+        tree: &SourceTree,
         digest: Digest,
         status: &StatusWriter<'_>,
     ) -> Outcome {
         let current = status.current();
+        let gone = inventory.iter().filter(|object| !rendered.contains(&ObjectId::from(*object)));
+        let gone: Vec<_> = gone.map(|object| Gone::new(object, kinds)).collect();
+        let wanted = match self.context.wanted_by_others(self.sync, Some(tree), &gone).await {
+            Ok(wanted) => wanted,
+            Err(failure) => return Outcome::Failed { failure, inventory: Some(inventory) },
+        };
+        let revision = &*tree.revision;
         let plan = plan_prune(&PruneInput {
             prune: &self.sync.spec.prune,
             revision,
@@ -37,6 +47,7 @@ impl Run<'_> {
             source_changed: PruneInput::is_source_changed(self.sync, current),
             revision_applied_before: PruneInput::was_applied_before(revision, current),
             held: &current.held,
+            wanted: &wanted,
         });
         let label = claim_of(self.sync).label();
         let deletions = delete_all(self.impersonated, kinds, &label, plan.delete).await;
@@ -47,7 +58,7 @@ impl Run<'_> {
                 Deletion::Done | Deletion::NotOurs => {
                     gone.insert(id);
                 }
-                Deletion::Held(reason) => held.push(Held { object, reason }),
+                Deletion::Held(reason) => held.push(Held::new(object, reason)),
                 Deletion::Moving => return Outcome::Moving(Move::Deleting(id)),
                 Deletion::Failed(failure) => failures.push(about(&id, &failure)),
             }

@@ -13,6 +13,7 @@ use chandler_core::{
         definitions, is_established, is_first_stage, steps,
     },
 };
+use chandler_source::SourceTree;
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
@@ -41,11 +42,11 @@ impl Run<'_> {
     pub(super) async fn write_all(
         &self,
         prepared: Prepared,
-        revision: &str,
+        tree: &SourceTree,
         status: &StatusWriter<'_>,
     ) -> Outcome {
         let Prepared { mut kinds, writes, mut deferred, mut skipped, claims, rendered, .. } = prepared;
-        let Prepared { mut inventory, digest, .. } = prepared;
+        let Prepared { mut inventory, taken_over, digest, .. } = prepared;
         for step in steps(writes) {
             if !is_first_stage(&step) {
                 let checked =
@@ -89,7 +90,8 @@ impl Run<'_> {
             let held = still_held(&status.current().held, &rendered);
             return Outcome::Applied(Applied { digest, inventory, held, paused });
         }
-        self.prune(&kinds, &rendered, inventory, revision, digest, status).await
+        inventory.retain(|object| !taken_over.contains(&ObjectId::from(object)));
+        self.prune(&kinds, &rendered, inventory, tree, digest, status).await
     }
 
     /// Writes one object, if that is still allowed.

@@ -4,6 +4,7 @@ use chandler_api::extensions::{ConfirmedObject, PruneConfirmation};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::sync::Want;
 
 const CAPI: &str = "cluster.x-k8s.io/v1beta2";
 
@@ -38,6 +39,8 @@ struct Row {
     source_changed: bool,
     revision_applied_before: bool,
     held: Vec<HeldObject>,
+    delete_placements: bool,
+    wanted: Vec<(SyncedObject, Want)>,
 }
 
 impl Row {
@@ -51,6 +54,8 @@ impl Row {
             source_changed: false,
             revision_applied_before: false,
             held: Vec::new(),
+            delete_placements: false,
+            wanted: Vec::new(),
         }
     }
 
@@ -75,9 +80,12 @@ impl Row {
             revision: (*revision).to_owned(),
             objects: objects.iter().map(confirmed).collect(),
         });
-        let prune = Prune { enabled: self.enabled, confirm };
+        let prune = Prune { enabled: self.enabled, delete_placements: self.delete_placements, confirm };
         let rendered: BTreeSet<_> = self.rendered.iter().map(ObjectId::from).collect();
         let own = PruneInput::own_objects(&sync(), "platform");
+        let other = |want| OtherSync { sync: "fleet/other".to_owned(), want, state: None };
+        let wanted = self.wanted.iter().map(|(object, want)| (ObjectId::from(object), other(*want)));
+        let wanted: BTreeMap<_, _> = wanted.collect();
         decide(&PruneInput {
             prune: &prune,
             revision: "r2",
@@ -87,6 +95,7 @@ impl Row {
             source_changed: self.source_changed,
             revision_applied_before: self.revision_applied_before,
             held: &self.held,
+            wanted: &wanted,
         })
     }
 
@@ -153,14 +162,14 @@ fn protected_kinds_are_deleted_only_if_they_are_confirmed_for_this_revision() {
         (cluster("blue"), true),
         (object("cluster.x-k8s.io/v1beta1", "MachineDeployment", "fleet", "a"), true),
         (object("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlane", "fleet", "a"), true),
-        (object("addons.cluster.x-k8s.io/v1alpha1", "HelmChartProxy", "fleet", "a"), true),
+        (object("addons.cluster.x-k8s.io/v1beta2", "ClusterResourceSet", "fleet", "a"), true),
         (object("v1", "Namespace", "", "team"), true),
         (object("v1", "PersistentVolumeClaim", "fleet", "data"), true),
         (object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.x.example"), true),
         (object("notcluster.x-k8s.io/v1", "Cluster", "fleet", "a"), false),
         (object("fleet.cattle.io/v1alpha1", "Cluster", "fleet", "blue"), false),
         (object("v1", "Secret", "fleet", "a"), false),
-        (object("chandler.dev/v1alpha1", "Extension", "fleet", "a"), false),
+        (object("chandler.dev/v1alpha1", "Sync", "fleet", "a"), false),
     ];
     for (one, protected) in rows {
         let expected = if protected { (0, vec![HeldReason::ProtectedKind]) } else { (1, Vec::new()) };
@@ -175,6 +184,71 @@ fn protected_kinds_are_deleted_only_if_they_are_confirmed_for_this_revision() {
     assert_eq!(row.outcome(), (0, vec![HeldReason::ProtectedKind]), "the kind of another group");
     let older = object("cluster.x-k8s.io/v1beta1", "Cluster", "fleet", "blue");
     assert_eq!(Row::without(vec![cluster("blue")]).confirmed("r2", vec![older]).outcome().0, 1);
+}
+
+#[test]
+fn placements_are_deleted_only_if_the_sync_says_so() {
+    let chandler = |kind: &str| object("chandler.dev/v1alpha1", kind, "fleet", "a");
+    let rows = [
+        (object("addons.cluster.x-k8s.io/v1alpha1", "HelmChartProxy", "fleet", "a"), true),
+        (chandler("ExtensionInstance"), true),
+        (chandler("Extension"), true),
+        (chandler("ExtensionCatalog"), true),
+        (chandler("Source"), true),
+        (chandler("AddonPolicy"), true),
+        (chandler("Sync"), false),
+        (object("x.example/v1", "ExtensionInstance", "fleet", "a"), false),
+        (map(1), false),
+    ];
+    for (one, protected) in rows {
+        let expected = if protected { (0, vec![HeldReason::ProtectedPlacement]) } else { (1, Vec::new()) };
+        let row = || Row::without(vec![one.clone()]);
+        assert_eq!(row().outcome(), expected, "{one:?}");
+        let deleting = || Row { delete_placements: true, ..row() };
+        assert_eq!(deleting().outcome(), (1, Vec::new()), "{one:?}");
+        assert_eq!(row().confirmed("r2", vec![one.clone()]).outcome(), (1, Vec::new()), "{one:?}");
+        let held = vec![HeldObject::from(&Held::new(one.clone(), HeldReason::ProtectedPlacement))];
+        let row = Row { held, ..deleting() };
+        assert_eq!(row.outcome(), (1, Vec::new()), "the field applies to what was held: {one:?}");
+        // The deletion of the Sync itself.
+        assert_eq!(deleting().run(plan_deletion).held, Vec::new(), "{one:?}");
+    }
+    let many =
+        |count: usize| (0..count).map(|n| object("chandler.dev/v1", "Source", "fleet", &n.to_string()));
+    let row = Row { delete_placements: true, ..Row::without(many(11).collect()) };
+    assert_eq!(row.outcome(), (0, vec![HeldReason::TooManyDeletions; 11]), "the other guards stay");
+}
+
+#[test]
+fn what_another_sync_wants_is_never_deleted() {
+    let kinds = [map(1), cluster("blue"), object("chandler.dev/v1alpha1", "ExtensionInstance", "fleet", "a")];
+    for one in kinds {
+        // Want, whether the deletion is confirmed, outcome.
+        let rows = [
+            (Want::Own, false, Some(HeldReason::WantedBySync)),
+            (Want::Own, true, Some(HeldReason::WantedBySync)),
+            (Want::Foreign, false, Some(HeldReason::WantedBySync)),
+            (Want::Foreign, true, None),
+            (Want::Unknown, true, None),
+        ];
+        for (want, confirmed, held) in rows {
+            let row = Row { wanted: vec![(one.clone(), want)], ..Row::without(vec![one.clone()]) };
+            let row = if confirmed { row.confirmed("r2", vec![one.clone()]) } else { row };
+            let expected = (usize::from(held.is_none()), held.into_iter().collect());
+            assert_eq!(row.outcome(), expected, "{want:?} {confirmed} {one:?}");
+        }
+    }
+    let unknown =
+        |one: SyncedObject| Row { wanted: vec![(one.clone(), Want::Unknown)], ..Row::without(vec![one]) };
+    assert_eq!(unknown(map(1)).outcome(), (0, vec![HeldReason::SyncNotRendered]));
+    let reason = HeldReason::ProtectedKind;
+    assert_eq!(unknown(cluster("blue")).outcome(), (0, vec![reason]), "it would be held anyway");
+    let disabled = Row { enabled: false, wanted: vec![(map(1), Want::Own)], ..Row::without(vec![map(1)]) };
+    assert_eq!(disabled.outcome(), (0, vec![HeldReason::WantedBySync]));
+    // Objects that move are not missing.
+    let moved = (0..20).map(|number| (map(number), Want::Own)).collect();
+    let row = Row { wanted: moved, ..Row::removed(maps(21), 21) };
+    assert_eq!(row.outcome().0, 1, "the last one is deleted");
 }
 
 #[test]
@@ -196,7 +270,8 @@ fn the_sync_its_source_and_its_account_are_never_deleted() {
         object("chandler.dev/v1alpha1", "Source", "fleet", "repository"),
         object("v1", "ServiceAccount", "team", "deployer"),
     ];
-    assert_eq!(Row::without(others).outcome(), (3, Vec::new()));
+    let row = Row { delete_placements: true, ..Row::without(others) };
+    assert_eq!(row.outcome(), (3, Vec::new()));
 }
 
 #[test]
@@ -230,7 +305,7 @@ fn a_force_push_never_deletes_a_cluster() {
 
 #[test]
 fn what_was_held_stays_held_when_the_cause_is_gone() {
-    let held = |reason: HeldReason| vec![HeldObject::from(&Held { object: map(1), reason })];
+    let held = |reason: HeldReason| vec![HeldObject::from(&Held::new(map(1), reason))];
     for reason in HeldReason::ALL {
         let row = Row { held: held(reason), ..Row::without(vec![map(1)]) };
         let expected = if reason.is_sticky() { (0, vec![reason]) } else { (1, Vec::new()) };
@@ -258,7 +333,7 @@ fn protected_objects_count_when_they_are_removed() {
     let count = |reason| held.iter().filter(|held| **held == reason).count();
     assert_eq!((deleted, count(HeldReason::ProtectedKind), count(HeldReason::TooManyDeletions)), (0, 9, 2));
     // They were removed earlier, so that only the ConfigMaps are removed now.
-    let before = |object: &SyncedObject, reason| HeldObject::from(&Held { object: object.clone(), reason });
+    let before = |object: &SyncedObject, reason| HeldObject::from(&Held::new(object.clone(), reason));
     let held: Vec<_> = clusters(9).iter().map(|cluster| before(cluster, HeldReason::ProtectedKind)).collect();
     let row = Row { held, ..Row::removed(inventory.clone(), removed.len()) };
     assert_eq!(row.outcome(), (2, vec![HeldReason::ProtectedKind; 9]));
@@ -272,7 +347,7 @@ fn protected_objects_count_when_they_are_removed() {
 fn a_deleted_sync_leaves_protected_and_held_objects() {
     let own = object("v1", "ServiceAccount", "fleet", "deployer");
     let inventory = [maps(30), vec![cluster("blue"), own]].concat();
-    let held = vec![HeldObject::from(&Held { object: map(3), reason: HeldReason::TooManyDeletions })];
+    let held = vec![HeldObject::from(&Held::new(map(3), HeldReason::TooManyDeletions))];
     let row = Row { enabled: false, held, ..Row::removed(inventory, 0) };
     let plan = row.run(plan_deletion);
     assert_eq!(plan.delete.len(), 29);

@@ -1,0 +1,343 @@
+//! Finds out which objects other Syncs want, by rendering their directories. Nothing is written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use chandler_api::extensions::{SyncObject, SyncedObject};
+use chandler_core::{
+    failure::{Category, Failure},
+    sync::{
+        Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, SyncDirectory, Want,
+        contents, is_stopped, kept_for, kinds, may_contain, named, ownership, state_of,
+    },
+    tenancy::ObjectOfSync,
+};
+use chandler_source::SourceTree;
+use kube::ResourceExt as _;
+
+use super::{
+    SyncContext, claim_of,
+    impersonated_client::ImpersonatedClient,
+    render::folder_files,
+    served_kinds::{FoundKinds, ServedKind, kind_of},
+};
+use crate::locks::Mutex;
+
+/// Deadline of reading a Source.
+const TREE_LIMIT: Duration = Duration::from_mins(1);
+/// The largest number of directories that a Sync compares with what it deletes.
+const MAX_DIRECTORIES: usize = 1000;
+
+/// The contents of the directories of Syncs at the last revision at which they were rendered.
+#[derive(Debug, Default)]
+pub struct Directories(Mutex<HashMap<Directory, Known>>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    revision: String,
+    contents: Arc<Contents>,
+}
+
+impl Directories {
+    fn get(&self, directory: &Directory) -> Option<Known> {
+        self.0.lock().get(directory).cloned()
+    }
+
+    /// Records contents, and forgets those of directories that no Sync has.
+    fn record(
+        &self,
+        directory: Directory,
+        revision: &str,
+        contents: Contents,
+        of_syncs: &HashSet<Directory>,
+    ) {
+        let known = Known { revision: revision.to_owned(), contents: Arc::new(contents) };
+        let mut all = self.0.lock();
+        all.retain(|other, _| of_syncs.contains(other));
+        all.insert(directory, known);
+    }
+}
+
+/// An object that is no longer in the directory of its Sync.
+pub struct Gone<'a> {
+    pub id: ObjectId,
+    /// Its kind, if the API server serves it.
+    pub kind: Option<&'a ServedKind>,
+}
+
+impl<'a> Gone<'a> {
+    pub fn new(object: &SyncedObject, kinds: &'a FoundKinds) -> Self {
+        Self { id: ObjectId::from(object), kind: kinds.get(&kind_of(object)).map(Arc::as_ref) }
+    }
+}
+
+/// Another Sync that may want objects.
+struct Candidate {
+    by: SyncDirectory,
+    /// `None` for a Sync that another Sync creates or changes.
+    sync: Option<Arc<SyncObject>>,
+}
+
+impl Candidate {
+    fn name(&self) -> String {
+        format!("{}/{}", self.by.namespace, self.by.name)
+    }
+
+    fn other(&self, want: Want) -> OtherSync {
+        let state = match &self.sync {
+            Some(sync) => state_of(sync),
+            None => Some("another Sync creates or changes it".to_owned()),
+        };
+        OtherSync { sync: self.name(), want, state }
+    }
+}
+
+/// What is known about the directory of another Sync.
+struct Found {
+    /// What it contains, or what the Sync has recorded if it cannot be rendered.
+    contents: Arc<Contents>,
+    /// The objects that it may contain, too.
+    unknown: Vec<ObjectId>,
+    is_rendered: bool,
+}
+
+impl Found {
+    fn rendered(contents: Arc<Contents>) -> Self {
+        Self { contents, unknown: Vec::new(), is_rendered: true }
+    }
+
+    fn recorded(candidate: &Candidate, unknown: Vec<ObjectId>) -> Self {
+        let objects = candidate.sync.as_ref().map(|sync| claim_of(sync).objects).unwrap_or_default();
+        let contents = Arc::new(Contents { objects, syncs: Vec::new() });
+        Self { contents, unknown, is_rendered: false }
+    }
+}
+
+impl SyncContext {
+    /// Records what the directory of a Sync contains.
+    pub(super) async fn record_contents(
+        &self,
+        directory: Directory,
+        revision: &str,
+        documents: &[Document],
+    ) -> Result<Arc<Contents>, Failure> {
+        let served = self.kinds.find(kinds(documents)).await?;
+        let found = contents(documents, &directory.namespace, |kind| served.get(kind).map(|kind| kind.scope));
+        let of_syncs = self.store.state().iter().map(|sync| Directory::of(sync)).collect();
+        let recorded = Arc::new(found.clone());
+        self.directories.record(directory, revision, found, &of_syncs);
+        Ok(recorded)
+    }
+
+    /// Returns which of the objects that `sync` would delete other Syncs want. `tree` has the files of
+    /// the revision that it applies.
+    ///
+    /// The directories of Syncs in the same namespace or of the same Source are rendered, also if those
+    /// Syncs are suspended or fail. Of others, only what they have recorded counts, and only if they may
+    /// write the object: otherwise a tenant could keep the objects of another one.
+    pub(super) async fn wanted_by_others(
+        &self,
+        sync: &SyncObject,
+        tree: Option<&SourceTree>,
+        gone: &[Gone<'_>],
+    ) -> Result<BTreeMap<ObjectId, OtherSync>, Failure> {
+        let mut wanted: BTreeMap<ObjectId, OtherSync> = BTreeMap::new();
+        if gone.is_empty() {
+            return Ok(wanted);
+        }
+        let own = Directory::of(sync);
+        let mut add = |id: &ObjectId, other: OtherSync| {
+            let entry = wanted.entry(id.clone()).or_insert_with(|| other.clone());
+            if entry.want < other.want {
+                *entry = other;
+            }
+        };
+        let (mut queue, mut seen) = (self.candidates(sync), HashSet::new());
+        while let Some(candidate) = queue.pop_front() {
+            let directory = &candidate.by.directory;
+            // Another Sync may give this one another directory.
+            let is_self = candidate.name() == named(sync) && *directory == own;
+            if is_self || !seen.insert(candidate.by.clone()) {
+                continue;
+            }
+            let is_own = directory.namespace == own.namespace;
+            if !is_own && !directory.has_source_of(&own, &self.platform) {
+                for object in self.wanted_by_foreign(&candidate, gone).await? {
+                    add(&object, candidate.other(Want::Foreign));
+                }
+                continue;
+            }
+            let want = if is_own { Want::Own } else { Want::Foreign };
+            let tree = tree.filter(|_| directory.has_source_of(&own, &self.platform));
+            let found = if seen.len() > MAX_DIRECTORIES {
+                Found::recorded(&candidate, gone.iter().map(|gone| gone.id.clone()).collect())
+            } else {
+                self.find_contents(&candidate, tree, gone).await?
+            };
+            let contained = gone.iter().map(|gone| &gone.id);
+            let contained = contained.filter(|id| found.contents.objects.contains(*id)).map(|id| (id, want));
+            let unknown = found.unknown.iter().map(|id| (id, Want::Unknown));
+            for (id, want) in contained.chain(unknown).collect::<Vec<_>>() {
+                if is_own || self.is_allowed(&directory.namespace, id).await {
+                    add(id, candidate.other(want));
+                }
+            }
+            let created = found.contents.syncs.iter().cloned();
+            queue.extend(created.map(|by| Candidate { by, sync: None }));
+        }
+        Ok(wanted)
+    }
+
+    /// Returns the other Syncs, older ones first, and those that this one creates.
+    fn candidates(&self, sync: &SyncObject) -> VecDeque<Candidate> {
+        let mut others: Vec<_> = self.store.state_filter(|other| other.metadata.deletion_timestamp.is_none());
+        others.sort_by_key(|other| (other.metadata.creation_timestamp.as_ref().map(|at| at.0), named(other)));
+        let existing = others.into_iter().map(|other| {
+            let by = SyncDirectory {
+                namespace: other.namespace().unwrap_or_default(),
+                name: other.name_any(),
+                directory: Directory::of(&other),
+            };
+            Candidate { by, sync: Some(Arc::new(self.written.newest(&other))) }
+        });
+        let own = self.directories.get(&Directory::of(sync));
+        let created = own.iter().flat_map(|known| known.contents.syncs.iter().cloned());
+        existing.chain(created.map(|by| Candidate { by, sync: None })).collect()
+    }
+
+    /// Returns what a directory contains. If it cannot be rendered, what its Sync has recorded counts.
+    async fn find_contents(
+        &self,
+        candidate: &Candidate,
+        tree: Option<&SourceTree>,
+        gone: &[Gone<'_>],
+    ) -> Result<Found, Failure> {
+        let directory = &candidate.by.directory;
+        let read;
+        let tree = match tree {
+            Some(tree) => tree,
+            None => match self.tree(directory).await {
+                Ok(tree) => {
+                    read = tree;
+                    &read
+                }
+                Err(_) => return Ok(Found::recorded(candidate, Vec::new())),
+            },
+        };
+        if let Some(known) = self.directories.get(directory).filter(|known| known.revision == tree.revision) {
+            return Ok(Found::rendered(known.contents));
+        }
+        if let Ok(documents) = self.render.render(tree, &directory.path).await {
+            let contents = self.record_contents(directory.clone(), &tree.revision, &documents).await?;
+            return Ok(Found::rendered(contents));
+        }
+        // A directory that does not exist contains nothing.
+        let files = folder_files(tree, &directory.path).unwrap_or_default();
+        let unknown = gone.iter().filter(|gone| may_contain(&files, &gone.id.name));
+        Ok(Found::recorded(candidate, unknown.map(|gone| gone.id.clone()).collect()))
+    }
+
+    /// Reads a Source.
+    pub(super) async fn tree(&self, directory: &Directory) -> Result<Arc<SourceTree>, Failure> {
+        let tree = self.trees.tree(&directory.source, &directory.namespace);
+        tokio::time::timeout(TREE_LIMIT, tree).await.unwrap_or_else(|_| {
+            let message = format!("Source {} could not be read within {TREE_LIMIT:?}", directory.source.name);
+            Err(Failure::new(Category::Timeout, message))
+        })
+    }
+
+    /// Returns the objects that a Sync of another namespace and another Source wants and may write.
+    async fn wanted_by_foreign(
+        &self,
+        candidate: &Candidate,
+        gone: &[Gone<'_>],
+    ) -> Result<Vec<ObjectId>, Failure> {
+        let Some(sync) = &candidate.sync else { return Ok(Vec::new()) };
+        let known = self.directories.get(&candidate.by.directory);
+        let (recorded, mut wanted) = (claim_of(sync).objects, Vec::new());
+        for Gone { id, kind } in gone {
+            let contains = known.as_ref().is_some_and(|known| known.contents.objects.contains(id));
+            if !contains && !recorded.contains(id) {
+                continue;
+            }
+            let impersonated = ImpersonatedClient {
+                client: self.client.clone(),
+                namespace: candidate.by.namespace.clone(),
+                name: sync.spec.service_account_name.clone(),
+                limit: self.limit.clone(),
+            };
+            let Some(kind) = kind else { continue };
+            if self.is_allowed(&candidate.by.namespace, id).await
+                && impersonated.may_write(kind.location(id)).await?
+            {
+                wanted.push(id.clone());
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Returns whether AddonTenancies allow Syncs of a namespace to write an object, or cannot be read.
+    async fn is_allowed(&self, namespace: &str, id: &ObjectId) -> bool {
+        let ObjectId { group, kind, namespace: of, name } = id;
+        let object = ObjectOfSync { group, kind, namespace: of, name };
+        match self.tenancies.of(namespace).await {
+            Ok(rules) => rules.check_synced(namespace, object).is_ok(),
+            Err(_) => true,
+        }
+    }
+
+    /// Returns what the watched Syncs own. The Syncs that own `objects` may not have read the revision
+    /// yet that moves them to `sync`: what their directories contain at that revision counts.
+    pub(super) async fn claims_at(
+        &self,
+        sync: &SyncObject,
+        tree: &SourceTree,
+        objects: &[(&ObjectId, Live<'_>)],
+    ) -> Result<Claims, Failure> {
+        let (mut claims, own) = (self.claims(), claim_of(sync));
+        let taken = objects.iter().filter(|(id, live)| {
+            matches!(ownership(id, live.owner(), &own, &claims), Ownership::Taken { .. })
+        });
+        let owners: BTreeSet<_> = taken.filter_map(|(_, live)| live.owner()).collect();
+        let directory = Directory::of(sync);
+        for owner in self.store.state() {
+            let label = claim_of(&owner).label();
+            let theirs = Directory::of(&owner);
+            let same_source = theirs.has_source_of(&directory, &self.platform);
+            let is_near = same_source || theirs.namespace == directory.namespace;
+            let owner = Arc::new(self.written.newest(&owner));
+            if !owners.contains(&*label) || !is_near || is_stopped(&owner) {
+                continue;
+            }
+            let by = SyncDirectory {
+                namespace: owner.namespace().unwrap_or_default(),
+                name: owner.name_any(),
+                directory: theirs,
+            };
+            let candidate = Candidate { by, sync: Some(owner) };
+            let tree = Some(tree).filter(|_| same_source);
+            let found = self.find_contents(&candidate, tree, &[]).await?;
+            if found.is_rendered {
+                claims.limit(&label, &found.contents.objects);
+            }
+        }
+        Ok(claims)
+    }
+
+    /// Returns the objects that other Syncs keep for this one, and those Syncs.
+    pub(super) fn kept_for(&self, sync: &SyncObject) -> Vec<(ObjectId, String)> {
+        let name = named(sync);
+        let mut kept = Vec::new();
+        for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
+            let by = named(&other);
+            self.written.read(&other, |status| {
+                kept.extend(kept_for(&name, &status.held).map(|id| (id, by.clone())));
+            });
+        }
+        kept.sort();
+        kept
+    }
+}

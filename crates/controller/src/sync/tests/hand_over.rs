@@ -1,0 +1,298 @@
+//! Files that move between the directories of two Syncs.
+
+use super::*;
+
+/// A Sync of the directory with its name.
+struct Named<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    created: &'a str,
+}
+
+const OLDER: Named<'_> = Named { namespace: "fleet", name: "older", created: "2026-01-01T00:00:00Z" };
+const YOUNGER: Named<'_> = Named { namespace: "fleet", name: "younger", created: "2026-01-02T00:00:00Z" };
+const TEAM: Named<'_> = Named { namespace: "team", name: "team", created: "2026-01-03T00:00:00Z" };
+
+impl Named<'_> {
+    fn path(&self) -> String {
+        format!("/apis/chandler.dev/v1alpha1/namespaces/{}/syncs/{}", self.namespace, self.name)
+    }
+
+    fn label(&self) -> String {
+        format!("{}.{}", self.namespace, self.name)
+    }
+}
+
+impl World {
+    fn of(syncs: &[&Named<'_>]) -> Self {
+        let mut world = Self::new(&json!({}));
+        world.syncs.clear();
+        for sync in syncs {
+            world.syncs.push(sync.path());
+            world.server.put(
+                &sync.path(),
+                json!({
+                    "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+                    "metadata": {
+                        "name": sync.name, "namespace": sync.namespace, "generation": 1,
+                        "creationTimestamp": sync.created,
+                    },
+                    "spec": {
+                        "source": {"sourceRef": {"name": "git", "scope": "Platform"}, "path": sync.name},
+                        "serviceAccountName": "deployer", "prune": {"enabled": true},
+                    },
+                }),
+            );
+        }
+        world
+    }
+
+    /// Changes a field of the spec.
+    fn set(&self, sync: &Named<'_>, field: &str, value: Value) {
+        let mut object = self.server.get(&sync.path()).unwrap();
+        let generation = object["metadata"]["generation"].as_i64().unwrap() + 1;
+        object["metadata"]["generation"] = generation.into();
+        object["spec"][field] = value;
+        self.server.put(&sync.path(), object);
+    }
+
+    /// Reconciles Syncs, each with a manager that has just started.
+    async fn reconcile_all(&self, syncs: &[&Named<'_>]) {
+        for sync in syncs {
+            let context = self.context();
+            let Some(object) = self.server.get(&sync.path()) else { continue };
+            let object: SyncObject = serde_json::from_value(object).unwrap();
+            tokio::select! {
+                result = reconciler::reconcile(Arc::new(object), context) => { result.unwrap(); }
+                () = self.server.killed() => self.server.live(),
+            }
+        }
+    }
+
+    fn status_of(&self, sync: &Named<'_>) -> SyncStatus {
+        let object: SyncObject = serde_json::from_value(self.server.get(&sync.path()).unwrap()).unwrap();
+        object.status.unwrap_or_default()
+    }
+
+    fn message_of(&self, sync: &Named<'_>, type_: &str) -> String {
+        conditions::find(&self.status_of(sync).conditions, type_).unwrap().message.clone()
+    }
+
+    /// Returns the reasons and Syncs of the objects that a Sync holds.
+    fn held(&self, sync: &Named<'_>) -> Vec<(String, String)> {
+        self.status_of(sync).held.into_iter().map(|held| (held.reason, held.sync)).collect()
+    }
+
+    /// Returns the uid and the owner of the ConfigMap `moved`.
+    fn moved(&self) -> Option<(Value, Value)> {
+        let object = self.server.get(&map_path("moved"))?;
+        let label = object["metadata"]["labels"]["chandler.dev/sync"].clone();
+        Some((object["metadata"]["uid"].clone(), label))
+    }
+
+    /// Pushes a commit with the ConfigMap `moved` in these directories, and another one in each.
+    fn push_moved(&self, revision: &str, syncs: &[&Named<'_>], with: &[&Named<'_>]) {
+        let directory = |sync: &Named<'_>| {
+            let own = map(&format!("own-{}", sync.name));
+            let file = format!("{}/a.yaml", sync.name);
+            if with.iter().any(|with| with.name == sync.name) {
+                let moved =
+                    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved, namespace: fleet}\n---\n";
+                (file, format!("{moved}{own}"))
+            } else {
+                (file, own)
+            }
+        };
+        let files: Vec<_> = syncs.iter().map(|sync| directory(sync)).collect();
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+        self.push(revision, &files);
+    }
+}
+
+#[tokio::test]
+async fn a_moved_object_is_handed_over_whatever_happens() {
+    let both = [&OLDER, &YOUNGER];
+    for (giver, receiver) in [(&OLDER, &YOUNGER), (&YOUNGER, &OLDER)] {
+        for order in [[giver, receiver], [receiver, giver]] {
+            for killed_at in 0..=6 {
+                let world = World::of(&both);
+                world.push_moved("r1", &both, &[giver]);
+                world.reconcile_all(&order).await;
+                let (uid, label) = world.moved().unwrap();
+                assert_eq!(label, giver.label());
+
+                world.push_moved("r2", &both, &[receiver]);
+                if killed_at > 0 {
+                    world.server.kill_at(killed_at);
+                }
+                for _ in 0..3 {
+                    world.reconcile_all(&order).await;
+                }
+                let row =
+                    format!("{} to {}, {} first, {killed_at}", giver.name, receiver.name, order[0].name);
+                assert_eq!(world.moved(), Some((uid, json!(receiver.label()))), "{row}");
+                assert_eq!(world.server.deletions(), 0, "{row}");
+                for sync in both {
+                    let status = world.status_of(sync);
+                    assert!(
+                        conditions::is_true(&status.conditions, "Ready") && status.held.is_empty(),
+                        "{row}"
+                    );
+                    let has = status.inventory.iter().any(|object| object.name == "moved");
+                    assert_eq!(has, sync.name == receiver.name, "{row}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_kept_until_the_other_sync_can_take_it_over() {
+    let both = [&OLDER, &YOUNGER];
+    // What the receiver has, the reason of the giver, and whether the object is kept.
+    let rows = [
+        ("suspended", "WantedBySync", true),
+        ("waiting", "WantedBySync", true),
+        ("broken, with the name", "SyncNotRendered", true),
+        ("broken, without the name", "", false),
+        ("without prune", "WantedBySync", true),
+    ];
+    for (what, reason, kept) in rows {
+        let world = World::of(&both);
+        world.push_moved("r1", &both, &[&OLDER]);
+        world.reconcile_all(&both).await;
+        world.push_moved("r2", &both, &[&YOUNGER]);
+        let broken = |with: &[&Named<'_>], text: &str| {
+            world.push_moved("r2", &both, with);
+            let mut files = world.tree.current.lock().clone().unwrap().files.clone();
+            files.insert("younger/b.yaml".to_owned(), Bytes::from(format!("kind: [{text}")));
+            *world.tree.current.lock() = Ok(Arc::new(SourceTree { revision: "r2".to_owned(), files }));
+        };
+        match what {
+            "suspended" => world.set(&YOUNGER, "suspend", json!(true)),
+            "waiting" => world.set(&YOUNGER, "dependsOn", json!(["missing"])),
+            "broken, with the name" => broken(&[&YOUNGER], "text"),
+            "broken, without the name" => broken(&[], "text"),
+            _ => {
+                world.set(&OLDER, "prune", json!({"enabled": false}));
+                world.set(&YOUNGER, "suspend", json!(true));
+            }
+        }
+        for _ in 0..3 {
+            world.reconcile_all(&both).await;
+        }
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        let held: Vec<_> =
+            if kept { vec![(reason.to_owned(), "fleet/younger".to_owned())] } else { Vec::new() };
+        assert_eq!(world.held(&OLDER), held, "{what}");
+        if reason == "WantedBySync" {
+            let message = world.message_of(&OLDER, "PruneHeld");
+            assert!(message.contains("the directory of Sync fleet/younger ("), "{what}: {message}");
+            let message = world.message_of(&YOUNGER, "Ready");
+            assert!(message.contains("Sync fleet/older keeps ConfigMap fleet/moved"), "{what}: {message}");
+        }
+        // The cause is removed.
+        world.set(&YOUNGER, "suspend", json!(false));
+        world.set(&YOUNGER, "dependsOn", json!([]));
+        world.push_moved("r3", &both, if kept { &[&YOUNGER] } else { &[] });
+        for _ in 0..3 {
+            world.reconcile_all(&both).await;
+        }
+        let owner = kept.then(|| json!(YOUNGER.label()));
+        assert_eq!(world.moved().map(|(_, label)| label), owner, "{what}");
+        assert_eq!(
+            (world.held(&OLDER), world.server.deletions()),
+            (Vec::new(), usize::from(!kept)),
+            "{what}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_sync_that_the_same_commit_creates_gets_its_objects() {
+    // The giver applies a Sync of another directory itself, or gets another directory from its parent.
+    for name in ["child", "older"] {
+        let world = World::of(&[&OLDER]);
+        world.push_moved("r1", &[&OLDER], &[&OLDER]);
+        world.reconcile_all(&[&OLDER]).await;
+        let child = json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync", "metadata": {"name": name, "namespace": "fleet"},
+            "spec": {
+                "source": {"sourceRef": {"name": "git", "scope": "Platform"}, "path": "child"},
+                "serviceAccountName": "deployer",
+            },
+        });
+        let files = [
+            ("older/a.yaml", map("own-older")),
+            ("older/child.yaml", format!("{child}\n")),
+            ("child/x.yaml", map("moved")),
+        ];
+        world.push("r2", &files);
+        world.reconcile_all(&[&OLDER]).await;
+        assert!(world.moved().is_some(), "{name}");
+        let sync = format!("fleet/{name}");
+        assert_eq!(world.held(&OLDER), [("WantedBySync".to_owned(), sync)]);
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_sync_leaves_what_another_one_wants() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.set(&OLDER, "deletionPolicy", json!("Prune"));
+    world.push_moved("r1", &both, &[&OLDER, &YOUNGER]);
+    world.reconcile_all(&both).await;
+    assert!(world.message_of(&YOUNGER, "Ready").contains("belongs to Sync fleet/older"));
+    let mut deleted = world.server.get(&OLDER.path()).unwrap();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.server.put(&OLDER.path(), deleted);
+    world.reconcile_all(&both).await;
+    assert!(world.server.get(&OLDER.path()).is_none() && !world.exists(&map_path("own-older")));
+    assert_eq!(world.moved().unwrap().1, json!(YOUNGER.label()));
+}
+
+#[tokio::test]
+async fn other_tenants_cannot_keep_objects() {
+    let both = [&OLDER, &TEAM];
+    let tenancy = || {
+        let mut tenancy = DynamicObject::new("team", &crate::tenancies::resource());
+        tenancy.data = json!({"spec": {"namespaces": {"names": ["team"]}}});
+        vec![Arc::new(tenancy)]
+    };
+    // The Sync of the other namespace has the same Source, and an AddonTenancy may not allow the object; it
+    // has another Source, and its account may write the object or not, or the deletion is confirmed.
+    let rows = [
+        ("same source", true),
+        ("tenancy", false),
+        ("may write", true),
+        ("may not write", false),
+        ("confirmed", false),
+    ];
+    for (what, kept) in rows {
+        let mut world = World::of(&both);
+        if what == "tenancy" {
+            world.tenancies = tenancy();
+        }
+        if !["same source", "tenancy"].contains(&what) {
+            world.set(&TEAM, "source", json!({"sourceRef": {"name": "own"}, "path": "team"}));
+        }
+        world.push_moved("r1", &both, &[&OLDER, &TEAM]);
+        world.reconcile_all(&both).await;
+        assert_eq!(world.moved().unwrap().1, json!(OLDER.label()), "{what}: it is not stolen");
+        world.set(&TEAM, "suspend", json!(true));
+        if what == "may not write" {
+            world.server.deny_access_reviews();
+        }
+        if what == "confirmed" {
+            let object =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "fleet", "name": "moved"});
+            let confirm = json!({"revision": "r2", "objects": [object]});
+            world.set(&OLDER, "prune", json!({"enabled": true, "confirm": confirm}));
+        }
+        world.push_moved("r2", &both, &[&TEAM]);
+        world.reconcile_all(&[&OLDER]).await;
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        let held: Vec<_> = if kept { vec!["team/team".to_owned()] } else { Vec::new() };
+        assert_eq!(world.held(&OLDER).into_iter().map(|(_, by)| by).collect::<Vec<_>>(), held, "{what}");
+    }
+}
