@@ -216,6 +216,8 @@ impl SyncContext {
         gone: &[Gone<'_>],
     ) -> Result<Found, Failure> {
         let directory = &candidate.by.directory;
+        // What cannot be read may contain all of them.
+        let unreadable = || Ok(Found::recorded(candidate, gone.iter().map(|gone| gone.id.clone()).collect()));
         let read;
         let tree = match tree {
             Some(tree) => tree,
@@ -224,15 +226,15 @@ impl SyncContext {
                     read = tree;
                     &read
                 }
-                Err(_) => return Ok(Found::recorded(candidate, Vec::new())),
+                Err(_) => return unreadable(),
             },
         };
         if let Some(known) = self.directories.get(directory).filter(|known| known.revision == tree.revision) {
             return Ok(Found::rendered(known.contents));
         }
         if let Ok(documents) = self.render.render(tree, &directory.path).await {
-            let contents = self.record_contents(directory.clone(), &tree.revision, &documents).await?;
-            return Ok(Found::rendered(contents));
+            let contents = self.record_contents(directory.clone(), &tree.revision, &documents).await;
+            return contents.map(Found::rendered).or_else(|_| unreadable());
         }
         // A directory that does not exist contains nothing.
         let files = folder_files(tree, &directory.path).unwrap_or_default();

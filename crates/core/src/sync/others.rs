@@ -101,16 +101,21 @@ fn sync_directory(object: &Value, id: &ObjectId) -> Option<SyncDirectory> {
 }
 
 /// Returns whether a directory that cannot be rendered may contain an object with this name. A
-/// kustomization can make any name; in other files a name is text, unless the file escapes it.
+/// kustomization can make any name, and another Sync can have a directory with it; in other files a
+/// name is text, unless the file escapes it.
 pub fn may_contain<B: AsRef<[u8]>>(files: &BTreeMap<String, B>, name: &str) -> bool {
-    if content_of(files.keys().map(String::as_str)) == Ok(Content::Kustomization) {
+    const SYNC: &str = "Sync";
+    if !files.keys().any(|file| is_manifest(file)) {
+        return false;
+    }
+    if content_of(files.keys().map(String::as_str)) != Ok(Content::Manifests) {
         return true;
     }
     let mut texts = files
         .iter()
         .filter(|(file, _)| is_manifest(file))
         .map(|(_, content)| String::from_utf8_lossy(content.as_ref()));
-    texts.any(|text| text.contains(name) || text.contains('\\'))
+    texts.any(|text| text.contains(name) || text.contains(SYNC) || text.contains('\\'))
 }
 
 /// What is known about an object and the directory of another Sync.

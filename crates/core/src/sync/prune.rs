@@ -99,6 +99,12 @@ impl PruneInput<'_> {
         self.held.iter().filter_map(reason).collect()
     }
 
+    /// Returns whether all deletions are held because of something that only this run sees. That has precedence over what is
+    /// held until another Sync changes.
+    fn is_held_by_event(&self) -> bool {
+        self.source_changed || self.revision_applied_before
+    }
+
     /// Returns why all deletions are held. `count` objects were removed from the folder since the guard decided last, also those
     /// that are held anyway: they show how much is missing.
     fn held_together(&self, count: usize) -> Option<HeldReason> {
@@ -175,7 +181,7 @@ pub fn plan_prune(input: &PruneInput<'_>) -> PrunePlan {
                 plan.held.push(Held::new(object.clone(), reason));
             }
             None if confirmed => plan.delete.push(object.clone()),
-            None => match other {
+            None => match other.filter(|_| !input.is_held_by_event()) {
                 Some(held) => plan.held.push(held),
                 None => together.push(object.clone()),
             },

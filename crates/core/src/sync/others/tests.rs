@@ -87,13 +87,15 @@ fn directories_have_the_same_source_wherever_it_is() {
 
 #[test]
 fn a_broken_directory_may_contain_what_it_names() {
-    let rows: [(&[(&str, &str)], bool); 7] = [
+    let rows: [(&[(&str, &str)], bool); 9] = [
         (&[], false),
         (&[("a.yaml", "kind: [broken")], false),
         (&[("a.yaml", "name: moved\nkind: [broken")], true),
         (&[("README.md", "moved")], false),
         (&[("a.yaml", "name: \"\\x6doved\"")], true),
         (&[("kustomization.yaml", "resources: [../base]")], true),
+        (&[("kustomization.yaml", ""), ("kustomization.yml", "")], true),
+        (&[("a.yaml", "kind: Sync\nspec: [broken")], true),
         (&[("sub/kustomization.yaml", "resources: []")], false),
     ];
     for (files, expected) in rows {
