@@ -2,6 +2,7 @@
 
 mod compare_and_test;
 mod object_records;
+mod revision_health;
 mod rollout;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     compare_and_test::{DriftStatus, DriftedObject, DriftedState, TestRecord, TestState},
     object_records::ObjectRecords,
+    revision_health::{RevisionHealth, RevisionState},
     rollout::{RolloutState, RolloutStatus},
 };
 use crate::addons::is_default;
@@ -98,6 +100,9 @@ pub struct ReleaseStatus {
     /// The last revisions, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<RevisionRecord>,
+    /// The health of a revision that a rollout has created, until it counts as ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<RevisionHealth>,
     /// The last failure, until an operation succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<FailureRecord>,

@@ -260,6 +260,7 @@ fn placement_context<P: PlacementKind>(
         rollout_targets: placement::RolloutTargets::default(),
         followed_version,
         poll_interval: shared.poll_interval,
+        health: shared.health,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
     }

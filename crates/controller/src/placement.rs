@@ -69,6 +69,8 @@ pub struct PlacementContext<P: PlacementKind> {
     pub followed_version: FollowedVersion,
     /// How often placements whose rollouts follow the newest version poll for it.
     pub poll_interval: Duration,
+    /// Whether the health of releases is observed, unless a policy turns it off.
+    pub health: bool,
     pub events: Events,
     pub metrics: Metrics,
 }

@@ -7,6 +7,7 @@ mod kinds;
 mod object;
 mod observation;
 mod release;
+mod revision;
 mod workloads;
 
 pub use checks::{Check, HealthChecks};
@@ -15,3 +16,4 @@ pub use kinds::has_status;
 pub use object::{ObjectState, object_state};
 pub use observation::Observation;
 pub use release::{ReleaseHealth, UNHEALTHY_GRACE_PERIOD, recheck_at, release_health};
+pub use revision::{Confirmation, JudgedRevision, Revision};

@@ -6,6 +6,7 @@
 //! release objects: their spec, their status, and the [`RolloutRecord`] that the placement leaves on them.
 
 mod change;
+mod late;
 mod member;
 mod plan;
 mod record;
@@ -16,7 +17,11 @@ mod settings;
 
 pub use self::{
     change::{ChangeKind, change_kind, next_record},
-    member::{Member, MemberState, TargetState, member_state, observed_record},
+    late::settle,
+    member::{
+        Checked, Interruption, Member, MemberRules, MemberState, TargetState, active_at, member_state,
+        observed_record,
+    },
     plan::{RolloutPlan, plan},
     record::{RolloutRecord, RolloutTarget, shared_digest, target_of},
     report::condition,

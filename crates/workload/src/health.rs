@@ -24,7 +24,7 @@ use std::{
 use chandler_api::status::ObjectRecord;
 use chandler_core::{
     drift::Fingerprint,
-    health::{HealthChecks, Observation},
+    health::{Confirmation, HealthChecks, Observation},
     identity::{ClusterKey, ReleaseId},
     target::Target,
 };
@@ -151,6 +151,17 @@ impl HealthWatches {
             self.0.check_due.notify_one();
         }
         observation
+    }
+
+    /// Returns whether the objects of a release were listed after a moment. If not, they are listed, and the release is notified.
+    pub fn confirm(&self, release: &ReleaseId, after: Timestamp) -> Confirmation {
+        let mut confirmation = Confirmation::Pending;
+        self.update_kinds(|states| {
+            let (result, lists_again) = states.confirm(release, after);
+            confirmation = result;
+            lists_again
+        });
+        confirmation
     }
 
     /// Returns the versions that the watches have come to.

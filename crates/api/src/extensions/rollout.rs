@@ -24,7 +24,8 @@ pub struct RolloutPolicy {
     #[x_kube(merge_strategy = kube_core::ListMerge::Map(vec!["name".into()]))]
     pub waves: Vec<Wave>,
     /// After how many failed releases the rollout stops. `0` means that failures do not stop it. A release has failed if its
-    /// retries are exhausted, or if it is not ready when `timeout` has passed.
+    /// retries are exhausted, if one of its objects has failed, if it is not ready when `timeout` has passed, or if it became
+    /// unhealthy after it was ready.
     #[serde(default = "default_stop_after_failures")]
     pub stop_after_failures: u32,
     /// How long a release may take to become ready after its update began, as a Go duration.
@@ -32,6 +33,12 @@ pub struct RolloutPolicy {
     #[schemars(length(max = 32))]
     #[x_kube(validation = go_duration())]
     pub timeout: Timeout,
+    /// How long all objects of an updated release have to be healthy before it counts as ready, as a Go duration. Without
+    /// health, nothing is waited for after Helm's result.
+    #[serde(default = "default_min_ready")]
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = go_duration())]
+    pub min_ready: Timeout,
 }
 
 /// The derived comparison is an equivalence: there are no floating-point numbers.
@@ -44,6 +51,7 @@ impl Default for RolloutPolicy {
             waves: Vec::new(),
             stop_after_failures: default_stop_after_failures(),
             timeout: default_timeout(),
+            min_ready: default_min_ready(),
         }
     }
 }
@@ -81,6 +89,10 @@ fn default_timeout() -> Timeout {
     Timeout("15m".to_owned())
 }
 
+fn default_min_ready() -> Timeout {
+    Timeout("30s".to_owned())
+}
+
 fn not_the_last_wave() -> Rule {
     Rule::new("self != 'others'").message("others is the wave of the clusters that no selector matches")
 }
@@ -110,14 +122,16 @@ mod tests {
     fn unset_fields_have_defaults() {
         let empty: RolloutPolicy = serde_json::from_value(json!({})).unwrap();
         assert_eq!(empty, RolloutPolicy::default());
-        let expected = json!({"maxConcurrent": "25%", "stopAfterFailures": 1, "timeout": "15m"});
+        let expected = json!({
+            "maxConcurrent": "25%", "stopAfterFailures": 1, "timeout": "15m", "minReady": "30s",
+        });
         assert_eq!(serde_json::to_value(&empty).unwrap(), expected);
     }
 
     #[test]
     fn every_field_reads_back() {
         let text = json!({
-            "maxConcurrent": 3, "stopAfterFailures": 0, "timeout": "5m", "waves": [
+            "maxConcurrent": 3, "stopAfterFailures": 0, "timeout": "5m", "minReady": "0s", "waves": [
                 {"name": "canary", "selector": {"matchLabels": {"tier": "canary"}}, "soak": "1h"},
                 {"name": "staging", "selector": {"matchLabels": {"tier": "staging"}}, "soak": "0s"},
             ],

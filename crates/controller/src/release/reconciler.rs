@@ -184,13 +184,14 @@ where
             }
         }
         let health = self.health(&desired, &view);
+        let judge_at = self.judge_revision(&desired, &view, &decision);
         let (drift, test) = (self.drift_report(&desired, &view, &decision), self.test_report(&view));
         let findings =
             Findings { health: health.of_release.as_ref(), drift: drift.as_ref(), test: test.as_ref() };
         let message_at = self.update_conditions(&desired, &decision, findings);
         let held_plan_at = self.held_plan_at(&decision, &view);
         let drift_at = [self.drift.at, self.drift_status_due_at()];
-        let recheck_at = [health.recheck_at, message_at, self.test_retry_at(), held_plan_at];
+        let recheck_at = [health.recheck_at, judge_at, message_at, self.test_retry_at(), held_plan_at];
         let recheck_at = recheck_at.into_iter().chain(drift_at).flatten().filter(|at| *at > self.now).min();
         // The state is given back with the status.
         let annotations = self.outdated_annotations(&desired, &view).await;

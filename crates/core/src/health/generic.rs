@@ -63,7 +63,8 @@ pub(super) fn custom_resource_definition(object: &Value) -> ObjectState {
 pub(super) fn api_service(object: &Value) -> ObjectState {
     match find(object, "Available") {
         Some(condition) if condition["status"] == "True" => ObjectState::Healthy,
-        Some(condition) => ObjectState::failed(explain("it is not available", condition)),
+        // Its server may be starting.
+        Some(condition) => ObjectState::progressing(explain("it is not available", condition)),
         None => ObjectState::Unknown,
     }
 }

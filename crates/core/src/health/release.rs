@@ -35,15 +35,15 @@ pub enum ReleaseHealth {
 
 /// How urgent it is to name an object: one that does not exist or has failed does not become healthy by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Severity {
+pub(super) enum Severity {
     Missing,
     Failed,
     Progressing,
 }
 
 /// An object that is unhealthy.
-struct Problem {
-    severity: Severity,
+pub(super) struct Problem {
+    pub severity: Severity,
     reason: String,
     since: Timestamp,
 }
@@ -92,11 +92,11 @@ pub fn recheck_at(
 }
 
 /// Returns when the grace period of an object ends.
-fn ends_at(problem: &Problem) -> Option<Timestamp> {
+pub(super) fn ends_at(problem: &Problem) -> Option<Timestamp> {
     problem.since.checked_add(UNHEALTHY_GRACE_PERIOD).ok()
 }
 
-fn problem(
+pub(super) fn problem(
     object: &ObjectRecord,
     observation: &Observation,
     deployed_at: Option<Timestamp>,
@@ -118,7 +118,7 @@ fn problem(
     Some(Problem { severity, reason: reason.to_owned(), since })
 }
 
-fn is_unknown(observation: &Observation) -> bool {
+pub(super) fn is_unknown(observation: &Observation) -> bool {
     matches!(observation, Observation::NotListed | Observation::Seen { state: ObjectState::Unknown, .. })
 }
 

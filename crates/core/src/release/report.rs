@@ -54,7 +54,8 @@ const CLUSTER_AVAILABLE: &str = "ClusterAvailable";
 /// Returns the conditions to write, or `None` to keep the `old` ones.
 ///
 /// The conditions of paused objects are kept. So are those of an object that has some while the inventory of its cluster is
-/// loading, for example after a restart, or while it is not known whether AddonTenancies allow it.
+/// loading, for example after a restart, or while it is not known whether AddonTenancies allow it, and while a comparison is
+/// being canceled.
 pub fn report(
     plan: &Plan,
     vocabulary: ReleaseVocabulary,
@@ -64,6 +65,10 @@ pub fn report(
     findings: Findings<'_>,
     policy: &PolicyState,
 ) -> Option<Report> {
+    if *plan == Plan::Cancel(OperationKind::Compare) {
+        // The spec may have changed: only the next plan knows whether the release is up to date.
+        return None;
+    }
     let plan = if is_in_background(plan, policy) { &Plan::NoOp } else { plan };
     let is_unknown = matches!(plan, Plan::Wait(Wait::InventoryLoading | Wait::RulesUnknown { .. }));
     if !old.is_empty() && is_unknown {
@@ -111,9 +116,7 @@ pub fn wait_text(wait: &Wait, release: &str) -> String {
 /// Returns whether Ready does not depend on the end of the operation.
 fn is_in_background(plan: &Plan, policy: &PolicyState) -> bool {
     match plan {
-        Plan::Operate(OperationKind::Compare)
-        | Plan::Wait(Wait::Operating(OperationKind::Compare))
-        | Plan::Cancel(OperationKind::Compare) => true,
+        Plan::Operate(OperationKind::Compare) | Plan::Wait(Wait::Operating(OperationKind::Compare)) => true,
         Plan::Operate(OperationKind::Test) | Plan::Wait(Wait::Operating(OperationKind::Test)) => {
             policy.effective().test.is_none_or(|test| test.on_failure == TestFailure::Ignore)
         }

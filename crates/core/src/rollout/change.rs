@@ -110,6 +110,10 @@ pub fn next_record<R: ReleaseKind>(
         (ChangeKind::Unchanged | ChangeKind::ClusterOnly, Some(old)) => {
             RolloutRecord { spec, defaults, kubernetes, ..old }
         }
+        // The update to the shared spec still has to be ready.
+        (ChangeKind::KubernetesUpgrade, Some(old)) if old.spec == spec && old.ready.is_none() => {
+            RolloutRecord { spec, defaults, kubernetes, ..old }
+        }
         (ChangeKind::Shared, old) => {
             // An update that has never succeeded is replaced.
             let earlier = old.filter(|old| old.ready.is_none()).and_then(|old| old.from);
@@ -244,7 +248,7 @@ mod tests {
                 &newer,
                 "s1",
                 KubernetesUpgrade,
-                None,
+                Some(2),
             ),
             (
                 "that needs no version",
@@ -282,7 +286,7 @@ mod tests {
         for (what, existing, desired, spec, expected, from) in rows {
             let (kind, record) = kind(existing, desired, spec);
             assert_eq!((kind, record.from), (expected, from), "{what}");
-            let is_kept = matches!(kind, Unchanged | ClusterOnly) && from.is_some();
+            let is_kept = kind != Shared && from.is_some();
             assert_eq!(record.failed.is_some(), is_kept, "{what}: an update forgets failures");
             assert_eq!((&*record.spec, record.kubernetes.as_deref()), (spec, Some("1.35")), "{what}");
         }

@@ -2,12 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use chandler_api::{capi::PAUSED_ANNOTATION, reasons::ReleaseReason};
+use chandler_api::{
+    capi::PAUSED_ANNOTATION,
+    reasons::ReleaseReason,
+    status::{RevisionHealth, RevisionState},
+};
 use jiff::Timestamp;
 use kube_core::ResourceExt as _;
 
 use super::{RolloutRecord, RolloutTarget, target_of};
 use crate::{
+    conditions,
     identity::ClusterKey,
     release::{ReleaseKind, State},
 };
@@ -21,6 +26,8 @@ pub struct Member<'a> {
     /// What it is updated to. `None` if that is not known.
     pub target: Option<&'a RolloutTarget>,
     pub state: MemberState,
+    /// When a rollout has updated it, or when its cluster was lost after that.
+    pub active_at: Option<Timestamp>,
 }
 
 /// What is known about the target of a release object. Without one of its own, a target that the object has already still counts
@@ -52,9 +59,14 @@ pub enum MemberState {
     /// It has been updated, and is not ready yet. It has failed if it is not ready then.
     Updating { until: Option<Timestamp> },
     /// It has been updated, and is ready.
-    Updated { ready_since: Timestamp },
-    /// It has been updated, and its retries are exhausted, or it was not ready in time.
+    Updated { ready_since: Timestamp, checked: Checked },
+    /// It has been updated, and its retries are exhausted, one of its objects has failed, or it was not ready in time.
     Failed { at: Timestamp },
+    /// It has been updated, was ready, and is unhealthy. It has failed if that was `in_time`, or if its wave has not ended.
+    Unhealthy { at: Timestamp, in_time: bool },
+    /// It has been updated, was ready, and is not for another reason. It is being updated again if that was `in_time`, or if its
+    /// wave has not ended.
+    Interrupted(Interruption),
     /// It has been updated, and was rolled back for another reason than a failure.
     RolledBack,
     /// It has the target, but no rollout has updated it, or it was ready in time and is not any more.
@@ -67,14 +79,49 @@ pub enum MemberState {
     Unknown,
 }
 
-/// Returns how far a release is. `timeout` is that of the rollout.
+/// Why and since when a release is not ready that was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interruption {
+    pub since: Timestamp,
+    /// When its cluster was lost for the first time, if it is unreachable.
+    pub lost: Option<Timestamp>,
+    /// It has failed if it is not ready then.
+    pub until: Timestamp,
+    pub in_time: bool,
+}
+
+/// What was checked of a release that counts as ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Its objects are healthy.
+    Health,
+    /// Only the result of the package tool: the health of its objects is not observed, or cannot be known.
+    ResultOnly,
+}
+
+/// What decides how far a release is.
+#[derive(Clone, Copy, Debug)]
+pub struct MemberRules {
+    /// How long a release may take to become ready.
+    pub timeout: Duration,
+    /// How long its objects have to be healthy.
+    pub min_ready: Duration,
+    /// Whether the health of its objects is observed.
+    pub observes_health: bool,
+    /// When a user has resumed the rollout.
+    pub resumed_at: Option<Timestamp>,
+    pub now: Timestamp,
+}
+
+/// How long it may take to confirm that a release is ready which seems to be.
+const CONFIRM_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Returns how far a release is.
 pub fn member_state<R: ReleaseKind>(
     release: &R,
     target: TargetState<'_>,
-    timeout: Duration,
-    now: Timestamp,
+    rules: &MemberRules,
 ) -> MemberState {
-    let after = |begin: Timestamp| begin.checked_add(timeout).unwrap_or(Timestamp::MAX);
     let (target, missing) = match target {
         TargetState::Known(target) => (Some(target), None),
         TargetState::Paused(target) => (target, Some(MemberState::Paused)),
@@ -82,46 +129,177 @@ pub fn member_state<R: ReleaseKind>(
     };
     if let Some(deleted) = release.meta().deletion_timestamp.as_ref().filter(|_| missing.is_none()) {
         // It is installed again under another name.
-        let until = after(deleted.0);
-        return if now < until { MemberState::Updating { until: Some(until) } } else { MemberState::Current };
+        let until = after(deleted.0, rules.timeout);
+        let is_updating = rules.now < until;
+        return if is_updating { MemberState::Updating { until: Some(until) } } else { MemberState::Current };
     }
     let has_target =
         target.zip(target_of(release)).is_some_and(|(target, of_release)| target.is_same_update(&of_release));
     let record = RolloutRecord::of(release).filter(|_| has_target);
+    let updated = record.as_ref().filter(|record| record.from.is_some());
+    let updated = updated.map(|record| UpdatedMember { release, record, rules });
     // A failure counts until the release is ready, also while nothing else is known about it.
-    if let Some(at) = record.as_ref().and_then(|record| failed_at(release, record)) {
+    if let Some(at) = updated.as_ref().and_then(UpdatedMember::failed_at) {
         return MemberState::Failed { at };
     }
-    if let Some(unavailable) = unavailable(release).or(missing) {
-        return unavailable;
+    match (unavailable(release), missing) {
+        (Some(MemberState::Unreachable), None) => {
+            return updated.map_or(MemberState::Unreachable, |updated| updated.unreachable());
+        }
+        (Some(MemberState::Unreachable), Some(MemberState::Paused)) => return MemberState::Paused,
+        (Some(state), _) | (None, Some(state)) => return state,
+        (None, None) => {}
     }
-    let Some(record) = record else { return MemberState::Outdated };
-    if record.from.is_none() {
-        return MemberState::Current;
+    match updated {
+        Some(updated) => updated.state(),
+        None if record.is_some() => MemberState::Current,
+        None => MemberState::Outdated,
     }
-    let begin = if record.unavailable { now } else { record.available.unwrap_or(record.at).max(record.at) };
-    let until = after(begin);
-    let Some(ready) = release.readiness() else {
-        // Nothing is known about it yet.
-        return MemberState::Updating { until: (now < until).then_some(until) };
-    };
-    let since = ready.last_transition_time.0;
-    if ready.status == "True" {
+}
+
+/// A release that a rollout has updated to its target.
+struct UpdatedMember<'a, R> {
+    release: &'a R,
+    record: &'a RolloutRecord,
+    rules: &'a MemberRules,
+}
+
+impl<R: ReleaseKind> UpdatedMember<'_, R> {
+    /// Returns when the time to become ready is over.
+    fn until(&self) -> Timestamp {
+        let Self { record, rules, .. } = self;
+        let begin = if record.unavailable { rules.now } else { record.available.unwrap_or(record.at) };
+        after(begin.max(record.at), rules.timeout)
+    }
+
+    fn state(&self) -> MemberState {
+        let (Self { release, record, rules }, until) = (self, self.until());
+        let Some(ready) = release.readiness() else {
+            // Nothing is known about it yet.
+            return MemberState::Updating { until: (rules.now < until).then_some(until) };
+        };
+        let since = ready.last_transition_time.0;
+        if ready.status == "True" {
+            return self.ready_state(since, until);
+        }
+        match ReleaseReason::parse(&ready.reason) {
+            Some(ReleaseReason::RolledBack) => MemberState::RolledBack,
+            Some(ReleaseReason::Unhealthy) if record.ready.is_some() => {
+                MemberState::Unhealthy { at: since.max(record.at), in_time: since < until }
+            }
+            _ if record.ready.is_some() && since > until => MemberState::Interrupted(Interruption {
+                since,
+                lost: None,
+                until: after(since, rules.timeout),
+                in_time: false,
+            }),
+            _ => self.updating_until(until),
+        }
+    }
+
+    /// Returns the state of a release that is deployed, and whose objects are not known to be unhealthy.
+    fn ready_state(&self, since: Timestamp, until: Timestamp) -> MemberState {
+        let Self { release, record, rules } = self;
         let revision = release.status().and_then(|status| status.history.first()).map(|one| one.at.0);
-        return MemberState::Updated { ready_since: since.max(record.at).max(revision.unwrap_or(record.at)) };
+        let since = since.max(record.at).max(revision.unwrap_or(record.at));
+        let updated = |ready_since, checked| MemberState::Updated { ready_since, checked };
+        if !rules.observes_health {
+            return updated(since, Checked::ResultOnly);
+        }
+        if let Some(ready) = record.ready {
+            let checked = if record.unchecked { Checked::ResultOnly } else { Checked::Health };
+            return updated(since.max(ready), checked);
+        }
+        match self.health().map(|health| (health.state, health.since.0)) {
+            Some((RevisionState::Healthy, healthy)) => updated(since.max(healthy), Checked::Health),
+            Some((RevisionState::Unknown, _)) => updated(since, Checked::ResultOnly),
+            // It seems to be ready, which is being confirmed.
+            _ => self.updating_until(after(until, rules.min_ready.saturating_add(CONFIRM_TIMEOUT))),
+        }
     }
-    if ReleaseReason::parse(&ready.reason) == Some(ReleaseReason::RolledBack) {
-        return MemberState::RolledBack;
+
+    fn updating_until(&self, until: Timestamp) -> MemberState {
+        if self.rules.now < until {
+            MemberState::Updating { until: Some(until) }
+        } else {
+            MemberState::Failed { at: until }
+        }
     }
-    if now < until {
-        return MemberState::Updating { until: Some(until) };
+
+    /// Returns the state of a release whose cluster is unreachable, perhaps because of the update.
+    fn unreachable(&self) -> MemberState {
+        let (Self { record, rules, .. }, until) = (self, self.until());
+        if record.ready.is_none() {
+            // What was paused before holds nothing.
+            return if record.unavailable { MemberState::Unreachable } else { self.updating_until(until) };
+        }
+        let status = self.release.status();
+        let ready = status.and_then(|status| conditions::find(&status.conditions, "Ready"));
+        let since = ready.map_or(rules.now, |ready| ready.last_transition_time.0).max(record.at);
+        let lost = record.lost.filter(|lost| !rules.is_resumed_after(*lost)).unwrap_or(since);
+        MemberState::Interrupted(Interruption {
+            since,
+            lost: Some(lost),
+            until: after(lost, rules.timeout).max(since),
+            in_time: since < until,
+        })
     }
-    // What happens after it was ready in time does not belong to the rollout.
-    if record.ready.is_some() && since > until {
-        MemberState::Current
-    } else {
-        MemberState::Failed { at: until }
+
+    /// Returns the health of the newest revision, as the current spec has created it.
+    fn health(&self) -> Option<&RevisionHealth> {
+        let status = self.release.current_status()?;
+        let identity = (status.revision, self.release.meta().generation);
+        status.health.as_ref().filter(|health| (Some(health.revision), Some(health.generation)) == identity)
     }
+
+    /// Returns when the release has failed, unless it is ready.
+    fn failed_at(&self) -> Option<Timestamp> {
+        let Self { release, record, rules } = self;
+        let ready = release.readiness();
+        let is_ready = ready.is_some_and(|ready| ready.status == "True");
+        let unhealthy = record.unhealthy.filter(|at| !rules.is_resumed_after(*at));
+        if let Some(at) = unhealthy {
+            let is_stable =
+                ready.is_some_and(|ready| after(ready.last_transition_time.0, rules.timeout) <= rules.now);
+            return (!is_ready || !is_stable).then_some(at);
+        }
+        let failed = self.health().filter(|health| health.state == RevisionState::Failed);
+        let failed = failed.filter(|_| rules.observes_health && record.ready.is_none());
+        if let Some(health) = failed {
+            return Some(record.failed.unwrap_or(health.since.0.max(record.at)));
+        }
+        if is_ready {
+            // It seems to be ready, which may not be confirmed yet.
+            return record.failed.filter(|_| !matches!(self.state(), MemberState::Updated { .. }));
+        }
+        let last = release.status().and_then(|status| status.last_failure.as_ref()).map(|last| last.at.0);
+        let at = ready.and_then(|ready| match ReleaseReason::parse(&ready.reason)? {
+            ReleaseReason::RetriesExhausted | ReleaseReason::Stalled => {
+                Some(last.unwrap_or(ready.last_transition_time.0))
+            }
+            // Without a failure, a user has asked for it.
+            ReleaseReason::RolledBack => last,
+            _ => None,
+        });
+        at.map(|at| at.max(record.at)).or(record.failed)
+    }
+}
+
+impl MemberRules {
+    /// Returns whether a user has resumed the rollout after a moment.
+    fn is_resumed_after(&self, moment: Timestamp) -> bool {
+        self.resumed_at.is_some_and(|resumed| resumed >= moment)
+    }
+}
+
+fn after(begin: Timestamp, timeout: Duration) -> Timestamp {
+    begin.checked_add(timeout).unwrap_or(Timestamp::MAX)
+}
+
+/// Returns when a rollout has updated a release, or when its cluster was lost after that.
+pub fn active_at(release: &impl ReleaseKind) -> Option<Timestamp> {
+    let record = RolloutRecord::of(release).filter(|record| record.from.is_some())?;
+    Some(record.at).max(record.lost)
 }
 
 /// Returns the record of a release object in this state, if it differs from the one that the object has. A paused object is left
@@ -135,12 +313,15 @@ pub fn observed_record<R: ReleaseKind>(
     let old = RolloutRecord::of(release).filter(|record| record.from.is_some() && !is_paused)?;
     let mut new = old.clone();
     match state {
-        MemberState::Updated { ready_since } => {
+        MemberState::Updated { ready_since, checked } => {
             new.ready = old.ready.or(Some(ready_since));
-            (new.failed, new.unavailable) = (None, false);
+            new.unchecked = checked == Checked::ResultOnly;
+            (new.failed, new.unhealthy, new.unavailable) = (None, None, false);
         }
         MemberState::Failed { at } => new.failed = Some(at),
-        MemberState::Unreachable | MemberState::Paused => new.unavailable = old.ready.is_none(),
+        MemberState::Unhealthy { at, .. } => new.unhealthy = Some(at),
+        MemberState::Interrupted(interruption) => new.lost = interruption.lost.or(old.lost),
+        MemberState::Paused => new.unavailable = old.ready.is_none(),
         MemberState::Updating { .. } if old.unavailable => {
             (new.unavailable, new.available) = (false, Some(now));
         }
@@ -148,27 +329,10 @@ pub fn observed_record<R: ReleaseKind>(
         | MemberState::Outdated
         | MemberState::RolledBack
         | MemberState::Current
+        | MemberState::Unreachable
         | MemberState::Unknown => {}
     }
     (new != old).then_some(new)
-}
-
-/// Returns when a release has failed that a rollout has updated, unless it is ready.
-fn failed_at<R: ReleaseKind>(release: &R, record: &RolloutRecord) -> Option<Timestamp> {
-    let ready = release.readiness();
-    if record.from.is_none() || ready.is_some_and(|ready| ready.status == "True") {
-        return None;
-    }
-    let last = release.status().and_then(|status| status.last_failure.as_ref()).map(|last| last.at.0);
-    let at = ready.and_then(|ready| match ReleaseReason::parse(&ready.reason)? {
-        ReleaseReason::RetriesExhausted | ReleaseReason::Stalled => {
-            Some(last.unwrap_or(ready.last_transition_time.0))
-        }
-        // Without a failure, a user has asked for it.
-        ReleaseReason::RolledBack => last,
-        _ => None,
-    });
-    at.map(|at| at.max(record.at)).or(record.failed)
 }
 
 /// Returns why nothing can be said about a release.

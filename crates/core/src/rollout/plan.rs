@@ -5,8 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use chandler_api::status::{RolloutState, RolloutStatus};
 use jiff::Timestamp;
 
-use super::{Member, MemberState, RolloutRequests, RolloutSettings, report::message};
-use crate::identity::ClusterKey;
+use super::{Checked, Member, MemberState, RolloutRequests, RolloutSettings, report::message};
+use crate::{
+    identity::ClusterKey,
+    reachability::{ANSWER_TIMEOUT, LATEST_PROBE},
+};
 
 /// The name of the wave of the clusters that no selector matches.
 const LAST_WAVE: &str = "others";
@@ -31,7 +34,18 @@ struct WaveMembers<'a> {
     members: Vec<&'a Member<'a>>,
 }
 
-/// Plans the rollout of a placement whose release objects are those of `members`.
+/// After this time, it is known what has happened until now: that a release is unhealthy, or that its cluster is unreachable.
+pub(super) const KNOWN_AFTER: Duration =
+    LATEST_PROBE.saturating_add(ANSWER_TIMEOUT).saturating_add(Duration::from_secs(6));
+
+impl WaveMembers<'_> {
+    /// Returns for how long the members have to be ready, as far as that is known, before the next wave begins.
+    fn observed_soak(&self) -> Duration {
+        if self.soak.is_zero() { Duration::ZERO } else { self.soak.saturating_add(KNOWN_AFTER) }
+    }
+}
+
+/// Plans the rollout of a placement whose release objects are those of `members`, after [`settle`](super::settle).
 pub fn plan(
     settings: &RolloutSettings,
     members: &[Member<'_>],
@@ -59,6 +73,8 @@ pub(super) struct Counts {
     total: usize,
     skipped: usize,
     updated: usize,
+    /// Clusters whose objects were not checked.
+    pub unchecked: usize,
     updating: usize,
     outdated: usize,
     /// Clusters that were updated to an aborted target, or would be.
@@ -76,12 +92,16 @@ impl Counts {
     fn of(total: usize, counted: &[&Member<'_>], requests: &RolloutRequests) -> Self {
         use MemberState as S;
         let count = |is: &dyn Fn(&Member<'_>) -> bool| counted.iter().filter(|member| is(member)).count();
-        let is_failure = |member: &Member<'_>| matches!(member.state, S::Failed { at } if requests.resumed_at.is_none_or(|resumed| at > resumed));
+        let is_counted = |at: Timestamp| requests.resumed_at.is_none_or(|resumed| at > resumed);
+        let is_failure = |member: &Member<'_>| matches!(member.state, S::Failed { at } | S::Unhealthy { at, .. } if is_counted(at));
+        let is_unchecked =
+            |member: &Member<'_>| matches!(member.state, S::Updated { checked: Checked::ResultOnly, .. });
         Self {
             total,
             skipped: total.saturating_sub(counted.len()),
             updated: count(&|member| matches!(member.state, S::Updated { .. } | S::Current)),
-            updating: count(&|member| matches!(member.state, S::Updating { .. })),
+            unchecked: count(&is_unchecked),
+            updating: count(&|member| is_updating(member.state)),
             outdated: count(&|member| member.state == S::Outdated),
             aborted: count(&|member| aborts(member, requests)),
             waiting: count(&|member| waits(member, requests)),
@@ -166,15 +186,14 @@ struct Current {
 fn current_wave(waves: &[WaveMembers<'_>], requests: &RolloutRequests, now: Timestamp) -> Option<Current> {
     let has_waiting = |wave: &WaveMembers<'_>| wave.members.iter().any(|one| waits(one, requests));
     for (index, wave) in waves.iter().enumerate() {
-        let is_updating = wave.members.iter().any(|one| matches!(one.state, MemberState::Updating { .. }));
-        if is_updating || has_waiting(wave) {
+        if wave.members.iter().any(|one| is_updating(one.state)) || has_waiting(wave) {
             return Some(Current { index, soak_until: None });
         }
         let ready_since = wave.members.iter().filter_map(|one| match one.state {
-            MemberState::Updated { ready_since } => Some(ready_since),
+            MemberState::Updated { ready_since, .. } => Some(ready_since),
             _ => None,
         });
-        let soak_until = ready_since.max().and_then(|since| since.checked_add(wave.soak).ok());
+        let soak_until = ready_since.max().and_then(|since| since.checked_add(wave.observed_soak()).ok());
         if let Some(until) = soak_until.filter(|until| *until > now)
             && waves.iter().skip(index + 1).any(has_waiting)
         {
@@ -193,11 +212,7 @@ fn waves<'a>(settings: &'a RolloutSettings, members: &[&'a Member<'a>]) -> Vec<W
         .collect();
     waves.push(WaveMembers { name: LAST_WAVE, soak: Duration::ZERO, members: Vec::new() });
     for member in members {
-        let matches = |wave: &super::settings::WaveSettings| {
-            wave.selection.matches(&member.cluster.name, member.labels)
-        };
-        let index = settings.waves.iter().position(matches).unwrap_or(settings.waves.len());
-        if let Some(wave) = waves.get_mut(index) {
+        if let Some(wave) = waves.get_mut(settings.wave_of(member)) {
             wave.members.push(member);
         }
     }
@@ -208,10 +223,15 @@ fn waves<'a>(settings: &'a RolloutSettings, members: &[&'a Member<'a>]) -> Vec<W
 fn recheck_at(members: &[&Member<'_>], current: Option<&Current>, state: RolloutState) -> Option<Timestamp> {
     let deadlines = members.iter().filter_map(|member| match member.state {
         MemberState::Updating { until } => until,
+        MemberState::Interrupted(one) => Some(one.until),
         _ => None,
     });
     let soak = current.and_then(|current| current.soak_until);
     deadlines.chain(soak.filter(|_| state == RolloutState::Soaking)).min()
+}
+
+fn is_updating(state: MemberState) -> bool {
+    matches!(state, MemberState::Updating { .. } | MemberState::Interrupted(_))
 }
 
 /// Returns whether a member has to be updated, or whether that is not known.
@@ -224,7 +244,7 @@ fn waits(member: &Member<'_>, requests: &RolloutRequests) -> bool {
 }
 
 /// Returns whether no release is updated to the target of a member any more.
-fn aborts(member: &Member<'_>, requests: &RolloutRequests) -> bool {
+pub(super) fn aborts(member: &Member<'_>, requests: &RolloutRequests) -> bool {
     member.state != MemberState::Current && member.target.is_some_and(|target| requests.aborts(target))
 }
 

@@ -34,10 +34,20 @@ pub struct RolloutRecord {
     /// When the release was ready after the update for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Timestamp>,
+    /// Whether the release counted as ready although the health of its objects was not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
     /// When the release has failed, unless it was ready since. A failure counts although its cluster is unreachable or paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Timestamp>,
-    /// Whether the release was unreachable or paused when it was seen last, before it was ready.
+    /// When the release became unhealthy after it was ready, while that counted. It counts until it has been ready for the
+    /// timeout of the rollout, or until a user resumes the rollout: what crashes again and again is ready in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy: Option<Timestamp>,
+    /// When the cluster was lost for the first time after the release was ready, while that counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Timestamp>,
+    /// Whether the release was paused when it was seen last, before it was ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unavailable: bool,
     /// When it was available again: the time to become ready begins then.

@@ -62,6 +62,12 @@ pub(super) fn message(
             parts.push(format!("{count} {text}"));
         }
     }
+    if counts.unchecked > 0 {
+        let unchecked = counts.unchecked;
+        parts.push(format!(
+            "only the result of the update was checked for {unchecked}, whose health is turned off or unknown"
+        ));
+    }
     parts.join("; ")
 }
 

@@ -8,6 +8,7 @@ use chandler_api::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::Member;
 use crate::placement::{Selection, SelectionError};
 
 /// The rollout of a policy.
@@ -18,6 +19,8 @@ pub struct RolloutSettings {
     pub(super) stop_after_failures: u32,
     /// How long a release may take to become ready.
     pub timeout: Duration,
+    /// How long the objects of a release have to be healthy.
+    pub min_ready: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -47,12 +50,13 @@ pub enum RolloutSettingsError {
 
 impl RolloutSettings {
     pub fn parse(policy: &RolloutPolicy) -> Result<Self, RolloutSettingsError> {
-        let RolloutPolicy { max_concurrent, waves, stop_after_failures, timeout } = policy;
+        let RolloutPolicy { max_concurrent, waves, stop_after_failures, timeout, min_ready } = policy;
         Ok(Self {
             limit: limit(max_concurrent)?,
             waves: waves.iter().map(wave).collect::<Result<_, _>>()?,
             stop_after_failures: *stop_after_failures,
             timeout: duration("timeout", timeout)?,
+            min_ready: duration("minReady", min_ready)?,
         })
     }
 
@@ -63,6 +67,12 @@ impl RolloutSettings {
             Limit::Percentage(percentage) => total.saturating_mul(percentage).div_ceil(100),
         };
         limit.max(1)
+    }
+
+    /// Returns the index of the wave of a member. Those that no selector matches are the last one.
+    pub(super) fn wave_of(&self, member: &Member<'_>) -> usize {
+        let matches = |wave: &WaveSettings| wave.selection.matches(&member.cluster.name, member.labels);
+        self.waves.iter().position(matches).unwrap_or(self.waves.len())
     }
 }
 
@@ -136,6 +146,7 @@ mod tests {
             (wave(bad, "1m"), "wave a: selector is invalid"),
             (wave(json!({}), "-1m"), "soak of wave a \"-1m\" is invalid"),
             (json!({"timeout": "soon"}), "timeout \"soon\" is invalid"),
+            (json!({"minReady": "-1s"}), "minReady \"-1s\" is invalid"),
             (json!({"maxConcurrent": "many"}), "maxConcurrent \"many\" is invalid"),
             (json!({"maxConcurrent": -1}), "maxConcurrent \"-1\" is invalid"),
         ];

@@ -71,6 +71,7 @@ mod recovery;
 mod remediation;
 mod rollout;
 mod rollout_command;
+mod rollout_health;
 mod scale;
 mod second_tool;
 mod secrets;

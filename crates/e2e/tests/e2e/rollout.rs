@@ -23,18 +23,24 @@ use serde_json::{Value, json};
 
 /// The template of [`apply_hello`], as the harness stores it.
 const ONE: &str = "greeting: One\n# canary-of-hello\n";
-const LIMIT: Duration = Duration::from_mins(4);
+pub const LIMIT: Duration = Duration::from_mins(4);
 
 /// Registers a Cluster whose API server is that of a running plane: several Clusters share it. Its control plane object does not
 /// exist, because it could belong to one of them only.
-async fn register(world: &World, name: &str, plane: &Plane, tier: &str) {
+pub async fn register(world: &World, name: &str, plane: &Plane, tier: &str) {
+    register_at(world, name, plane, plane.port(), tier).await;
+}
+
+/// Like [`register`], with another port at which the manager reaches the API server.
+pub async fn register_at(world: &World, name: &str, plane: &Plane, port: u16, tier: &str) {
+    let kubeconfig = plane.kubeconfig().replace(&format!(":{}", plane.port()), &format!(":{port}"));
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
         "metadata": {
             "name": format!("{name}-kubeconfig"), "namespace": world.namespace,
             "labels": {"cluster.x-k8s.io/cluster-name": name},
         },
-        "stringData": {"value": plane.kubeconfig()},
+        "stringData": {"value": kubeconfig},
     });
     world.apply(&secret).await;
     let cluster = json!({
@@ -246,6 +252,8 @@ async fn forty_releases_in_three_waves_survive_a_restart_and_stop_at_the_second_
     run_ok(&world, &["rollout", "resume", "hcp/hello"]).await;
     let done = wait_state(&world, RolloutState::Done).await;
     assert_eq!((done.updated, done.failed), (38, 0), "the failures before do not count: {done:?}");
+    let unchecked = "only the result of the update was checked for 38, whose health is turned off or unknown";
+    assert!(done.message.contains(unchecked), "{done:?}");
     let release = world.release("hello", "c39").await.unwrap();
     let greeting = config_value(&planes[3], &release.spec.release_name, "greeting").await;
     assert_eq!(greeting.as_deref(), Some("Two from somewhere"));
@@ -267,7 +275,8 @@ async fn small_fleet(world: &World, soak: &str) -> Arc<Plane> {
 
 async fn apply_careful(world: &World, soak: &str) {
     let wave = json!({"name": "first", "selector": {"matchLabels": {"tier": "first"}}, "soak": soak});
-    world.apply_policy("careful", json!({"rollout": {"maxConcurrent": 1, "waves": [wave]}})).await;
+    let rollout = json!({"maxConcurrent": 1, "minReady": "1s", "waves": [wave]});
+    world.apply_policy("careful", json!({"rollout": rollout})).await;
 }
 
 async fn revisions(world: &World, plane: &Plane) -> Vec<usize> {

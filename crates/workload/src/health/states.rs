@@ -1,6 +1,7 @@
 //! The states of the watched objects of a cluster, and which releases are notified of a change. Pure.
 
 mod absent;
+mod confirm;
 mod entry;
 mod fingerprints;
 mod health_checks;
@@ -55,6 +56,8 @@ pub struct Listed {
     pub fingerprints: Option<Fingerprints>,
     /// Which health checks the states result from.
     checks_version: u64,
+    /// When the list has begun.
+    began: Option<Timestamp>,
 }
 
 impl Listed {
@@ -107,6 +110,12 @@ struct KindStates {
     /// A release uses the kind whose objects may have been left out, or were read with other health checks, or the server was
     /// restored from a backup: the next list shows them.
     is_outdated: bool,
+    /// When the last list has begun.
+    list_began: Option<Timestamp>,
+    /// When the cluster has refused a list, since the last one.
+    refused_at: Option<Timestamp>,
+    /// Whether a release waits for a list.
+    is_awaited: bool,
     check_changes: CheckChanges,
     fingerprinted: Fingerprinted,
 }
@@ -288,6 +297,7 @@ impl States {
         let is_first = states.progress != Progress::Listed || states.is_outdated;
         states.progress = Progress::Listed;
         states.position = Some(position);
+        (states.list_began, states.refused_at) = (listed.began, None);
         // A release may have begun to use the kind after its objects were left out.
         let is_used = |release: &ReleaseId| self.releases.get(release).is_some_and(|kinds| uses(kinds, kind));
         let read = listed.checks_version;

@@ -290,10 +290,16 @@ impl KindWatch {
         }
         if next == Next::NotServed {
             self.cluster.resources.forget(&self.kind);
-            self.watches.update(|states, _| states.not_served(&self.kind));
+            self.watches.update(|states, now| {
+                let concerned = states.not_served(&self.kind);
+                concerned.into_iter().chain(states.refused(&self.kind, now)).collect()
+            });
             return backoff::jittered(NOT_SERVED_RETRY, 0, &self.seed());
         }
-        self.watches.update(|states, _| states.failed(&self.kind));
+        self.watches.update(|states, now| {
+            let refused = if error.is_forbidden() { states.refused(&self.kind, now) } else { Vec::new() };
+            states.failed(&self.kind).into_iter().chain(refused).collect()
+        });
         if was_stable && error.is_expired() {
             return CONTINUE_PAUSE;
         }

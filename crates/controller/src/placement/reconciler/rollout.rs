@@ -19,9 +19,9 @@ use chandler_core::{
     poll::Poll,
     release::{ReleaseKind, Strategy},
     rollout::{
-        self, ChangeKind, Member, MemberState, RolloutPlan, RolloutRecord, RolloutRequests, RolloutSettings,
-        RolloutTarget, TargetState, change_kind, member_state, next_record, observed_record, plan,
-        running_targets, target_of,
+        self, ChangeKind, Member, MemberRules, MemberState, RolloutPlan, RolloutRecord, RolloutRequests,
+        RolloutSettings, RolloutTarget, TargetState, active_at, change_kind, member_state, next_record,
+        observed_record, plan, running_targets, settle, target_of,
     },
 };
 use futures::{StreamExt as _, stream};
@@ -306,10 +306,9 @@ where
         let known = self.context.rollout_targets.get(reference);
         let selected = self.selected(selection, &ReconcileScope::All);
         let plan_for = |targets: &ClusterMap<RolloutTarget>| {
-            let now = Timestamp::now();
+            let rules = self.member_rules(settings, &requests);
             let updates: BTreeMap<_, _> =
                 targets.values().map(|target| (target.update_key(), target)).collect();
-            let mut records = ClusterMap::new();
             let mut members = Vec::new();
             for (cluster, object) in &selected {
                 let Some(release) = releases.get(cluster) else { continue };
@@ -323,17 +322,21 @@ where
                     None if known.unknown.contains(cluster) => TargetState::Unknown(shared()),
                     None => TargetState::Paused(shared()),
                 };
-                let state = match member_state(&**release, target, settings.timeout, now) {
+                let state = match member_state(&**release, target, &rules) {
                     MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
                     state => state,
                 };
-                // Objects of paused Clusters are left unchanged.
-                let record = observed_record(&**release, state, now);
-                let record = record.filter(|_| !clusters::is_paused_or_deleting(object));
-                records.extend(record.map(|record| (cluster.clone(), record)));
-                members.push(Member { cluster, labels: object.labels(), target: target.known(), state });
+                let (labels, target, active_at) = (object.labels(), target.known(), active_at(&**release));
+                members.push(Member { cluster, labels, target, state, active_at });
             }
-            (plan(settings, &members, &requests, now), records)
+            settle(settings, &mut members, &requests, rules.now);
+            let records = members.iter().filter_map(|member| {
+                // Objects of paused Clusters are left unchanged.
+                selected.get(member.cluster).filter(|object| !clusters::is_paused_or_deleting(object))?;
+                let record = observed_record(&**releases.get(member.cluster)?, member.state, rules.now)?;
+                Some((member.cluster.clone(), record))
+            });
+            (plan(settings, &members, &requests, rules.now), records.collect())
         };
         let mut running = running_targets(
             &known.of_clusters,
@@ -353,6 +356,17 @@ where
         }
         let (plan, records) = plan_for(&known.of_clusters);
         Planned { plan, targets: known.of_clusters, package_donors: ClusterMap::new(), records }
+    }
+
+    fn member_rules(&self, settings: &RolloutSettings, requests: &RolloutRequests) -> MemberRules {
+        MemberRules {
+            timeout: settings.timeout,
+            min_ready: settings.min_ready,
+            observes_health: self.context.health
+                && self.context.policies.of(&*self.object).observes_health(false),
+            resumed_at: requests.resumed_at,
+            now: Timestamp::now(),
+        }
     }
 
     /// Returns when to look for a newer version, if rollouts of the placement follow the newest one: its release objects name the

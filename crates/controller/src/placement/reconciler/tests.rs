@@ -131,6 +131,7 @@ impl World {
             rollout_targets: RolloutTargets::default(),
             followed_version: Box::new(|_| async { Ok(String::new()) }.boxed()),
             poll_interval: Duration::from_mins(1),
+            health: true,
             events: Events::discard(),
             metrics,
             client,

@@ -264,7 +264,7 @@ fn kinds_that_extend_the_api() {
             "unavailable",
             json!({}),
             json!({"conditions": condition("Available", "False", "MissingEndpoints", "none")}),
-            Is::Failed("it is not available: MissingEndpoints: none"),
+            Is::Progressing("it is not available: MissingEndpoints: none"),
         ),
         ("no status", json!({}), json!({}), Is::Unknown),
     ];

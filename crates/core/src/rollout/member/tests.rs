@@ -34,8 +34,47 @@ fn target() -> RolloutTarget {
     RolloutTarget { spec, package, ..RolloutTarget::default() }
 }
 
+fn rules(now: i64) -> MemberRules {
+    MemberRules {
+        timeout: Duration::from_mins(15),
+        min_ready: Duration::from_mins(1),
+        observes_health: true,
+        resumed_at: None,
+        now: at(now),
+    }
+}
+
 fn state(release: &HelmReleaseProxy, target: TargetState<'_>, now: i64) -> MemberState {
-    member_state(release, target, Duration::from_mins(15), at(now))
+    member_state(release, target, &rules(now))
+}
+
+/// The state of a release whose health is not observed.
+fn state_without_health(release: &HelmReleaseProxy, now: i64) -> MemberState {
+    let rules = MemberRules { observes_health: false, ..rules(now) };
+    member_state(release, TargetState::Known(&target()), &rules)
+}
+
+/// A release whose newest revision has this health since a minute.
+fn with_health(mut release: HelmReleaseProxy, state: RevisionState, since: i64) -> HelmReleaseProxy {
+    let status = release.status.as_mut().unwrap();
+    status.revision = Some(2);
+    let since = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(since));
+    status.health = Some(RevisionHealth { revision: 2, generation: 2, state, since });
+    release
+}
+
+/// A release that is not ready since a minute, and whose cluster was lost at another one.
+fn interrupted(since: i64, lost: Option<i64>, in_time: bool) -> MemberState {
+    let until = at(lost.unwrap_or(since) + 15);
+    MemberState::Interrupted(Interruption { since: at(since), lost: lost.map(at), until, in_time })
+}
+
+fn lost_since(since: i64, first: i64, in_time: bool) -> MemberState {
+    interrupted(since, Some(first), in_time)
+}
+
+fn ready(minute: i64) -> MemberState {
+    MemberState::Updated { ready_since: at(minute), checked: Checked::Health }
 }
 
 fn updated(status: &'static str, reason: &'static str, since: i64) -> HelmReleaseProxy {
@@ -60,12 +99,14 @@ fn with_failure(mut release: HelmReleaseProxy, minute: i64) -> HelmReleaseProxy 
 
 #[test]
 fn the_state_follows_from_record_and_conditions() {
-    use MemberState::{Current, Failed, Outdated, Paused, RolledBack, Unreachable, Updated, Updating};
+    use MemberState::{Current, Failed, Outdated, Paused, RolledBack, Unreachable, Updating};
     let failed = |since| updated("False", "HelmInstallOrUpgradeFailed", since);
     let was_ready = |release| recorded(release, |record| record.ready = Some(at(12)));
     let until = Some(at(25));
     let mut paused = updated("False", "HelmReleasePending", 10);
     paused.annotations_mut().insert(PAUSED_ANNOTATION.to_owned(), String::new());
+    let lost = |since, first, in_time| lost_since(since, first, in_time);
+    let unhealthy = |at_minute, in_time| MemberState::Unhealthy { at: at(at_minute), in_time };
     let rows = vec![
         ("another spec", release("s0", Some(1), Some(("True", "Ready", 0))), 11, Outdated),
         (
@@ -76,14 +117,16 @@ fn the_state_follows_from_record_and_conditions() {
         ),
         ("no status yet", release("s1", Some(1), None), 11, Updating { until }),
         ("no status after the timeout", release("s1", Some(1), None), 99, Updating { until: None }),
-        ("ready as before", updated("True", "Ready", 0), 11, Updated { ready_since: at(10) }),
-        ("ready since", updated("True", "Ready", 12), 13, Updated { ready_since: at(12) }),
+        ("ready before", was_ready(updated("True", "Ready", 0)), 11, ready(12)),
+        ("ready again", was_ready(updated("True", "Ready", 13)), 14, ready(13)),
         ("being applied", updated("False", "HelmReleasePending", 10), 11, Updating { until }),
         ("failed, but retried", failed(11), 24, Updating { until }),
         ("not ready in time", failed(11), 25, Failed { at: at(25) }),
-        ("unhealthy in time", was_ready(updated("False", "Unhealthy", 24)), 26, Failed { at: at(25) }),
-        ("unhealthy later", was_ready(updated("False", "Unhealthy", 30)), 31, Current),
-        ("never ready", updated("False", "Unhealthy", 30), 31, Failed { at: at(25) }),
+        ("unhealthy at first", updated("False", "Unhealthy", 11), 24, Updating { until }),
+        ("never ready", updated("False", "Unhealthy", 11), 25, Failed { at: at(25) }),
+        ("unhealthy in time", was_ready(updated("False", "Unhealthy", 24)), 26, unhealthy(24, true)),
+        ("unhealthy later", was_ready(updated("False", "Unhealthy", 30)), 31, unhealthy(30, false)),
+        ("changed later", was_ready(failed(30)), 31, interrupted(30, None, false)),
         ("no retries", updated("False", "RetriesExhausted", 12), 13, Failed { at: at(12) }),
         (
             "rolled back after a failure",
@@ -93,10 +136,27 @@ fn the_state_follows_from_record_and_conditions() {
         ),
         ("rolled back by a user", updated("False", "RolledBack", 12), 99, RolledBack),
         ("first install", release("s1", None, Some(("False", "RetriesExhausted", 12))), 99, Current),
-        ("unreachable", updated("Unknown", "ClusterUnreachable", 12), 99, Unreachable),
+        ("unreachable", updated("Unknown", "ClusterUnreachable", 12), 24, Updating { until }),
+        ("still unreachable", updated("Unknown", "ClusterUnreachable", 12), 25, Failed { at: at(25) }),
+        ("lost in time", was_ready(updated("Unknown", "ClusterUnreachable", 20)), 21, lost(20, 20, true)),
+        ("lost later", was_ready(updated("Unknown", "ClusterUnreachable", 26)), 27, lost(26, 26, false)),
+        (
+            "lost again",
+            recorded(was_ready(updated("Unknown", "ClusterUnreachable", 20)), |record| {
+                record.lost = Some(at(14));
+            }),
+            21,
+            lost(20, 14, true),
+        ),
         (
             "unreachable before",
             release("s0", None, Some(("Unknown", "ClusterUnreachable", 5))),
+            11,
+            Unreachable,
+        ),
+        (
+            "unreachable, first install",
+            release("s1", None, Some(("Unknown", "ClusterUnreachable", 5))),
             11,
             Unreachable,
         ),
@@ -118,6 +178,98 @@ fn the_state_follows_from_record_and_conditions() {
 }
 
 #[test]
+fn a_release_is_updated_once_its_objects_are_healthy() {
+    use MemberState::{Failed, Updated, Updating};
+    use RevisionState as Is;
+    let deployed = || updated("True", "Ready", 11);
+    let starting = || updated("False", "Unhealthy", 12);
+    let result_only = |minute| Updated { ready_since: at(minute), checked: Checked::ResultOnly };
+    let (until, confirmed_until) = (Some(at(25)), Some(at(27)));
+    let of_earlier_revision = {
+        let mut release = with_health(deployed(), Is::Healthy, 5);
+        release.status.as_mut().unwrap().revision = Some(3);
+        release
+    };
+    let of_earlier_spec = {
+        let mut release = with_health(deployed(), Is::Healthy, 5);
+        release.metadata.generation = Some(3);
+        release.status.as_mut().unwrap().observed_generation = Some(3);
+        release
+    };
+    let rows = vec![
+        ("not known yet", deployed(), 12, Updating { until: confirmed_until }),
+        ("of the revision before", of_earlier_revision, 12, Updating { until: confirmed_until }),
+        ("of the spec before", of_earlier_spec, 12, Updating { until: confirmed_until }),
+        (
+            "being confirmed",
+            with_health(deployed(), Is::Progressing, 11),
+            26,
+            Updating { until: confirmed_until },
+        ),
+        ("never confirmed", with_health(deployed(), Is::Progressing, 11), 27, Failed { at: at(27) }),
+        ("healthy", with_health(deployed(), Is::Healthy, 12), 13, ready(12)),
+        (
+            "healthy before it was updated",
+            with_health(updated("True", "Ready", 1), Is::Healthy, 5),
+            13,
+            ready(10),
+        ),
+        ("not readable", with_health(deployed(), Is::Unknown, 12), 13, result_only(11)),
+        ("slow", with_health(starting(), Is::Progressing, 12), 24, Updating { until }),
+        ("too slow", with_health(starting(), Is::Progressing, 12), 25, Failed { at: at(25) }),
+        ("failed", with_health(starting(), Is::Failed, 13), 14, Failed { at: at(13) }),
+    ];
+    for (what, release, now, expected) in rows {
+        assert_eq!(state(&release, TargetState::Known(&target()), now), expected, "{what}");
+    }
+    assert_eq!(state_without_health(&deployed(), 12), result_only(11));
+}
+
+#[test]
+fn a_failure_of_an_object_counts_until_the_release_is_ready() {
+    let known = target();
+    let known = TargetState::Known(&known);
+    let starting = with_health(updated("False", "Unhealthy", 12), RevisionState::Failed, 13);
+    let failed = MemberState::Failed { at: at(13) };
+    assert_eq!(state(&starting, known, 14), failed);
+    let record = observed_record(&starting, failed, at(14)).unwrap();
+    let later = |ready: (&'static str, &'static str), health, now| {
+        let release = with_health(updated(ready.0, ready.1, 15), health, 15);
+        state(&recorded(release, |old| *old = record.clone()), known, now)
+    };
+    assert_eq!(later(("False", "Unhealthy"), RevisionState::Progressing, 16), failed, "it is restarted");
+    assert_eq!(later(("True", "Ready"), RevisionState::Progressing, 16), failed, "that is not confirmed yet");
+    assert_eq!(later(("True", "Ready"), RevisionState::Progressing, 99), failed, "it still counts once");
+    assert_eq!(later(("True", "Ready"), RevisionState::Healthy, 17), ready(15));
+}
+
+#[test]
+fn a_release_that_became_unhealthy_counts_until_it_has_been_ready_for_the_timeout() {
+    use MemberState::{Failed, Unhealthy};
+    let target = target();
+    let known = TargetState::Known(&target);
+    let of = |ready: (&'static str, &'static str, i64), record: &RolloutRecord| {
+        recorded(updated(ready.0, ready.1, ready.2), |old| *old = record.clone())
+    };
+    let was_ready =
+        RolloutRecord { ready: Some(at(12)), ..RolloutRecord::of(&updated("True", "Ready", 12)).unwrap() };
+    let broken = of(("False", "Unhealthy", 14), &was_ready);
+    let unhealthy = Unhealthy { at: at(14), in_time: true };
+    assert_eq!(state(&broken, known, 15), unhealthy);
+    let record = observed_record(&broken, unhealthy, at(15)).unwrap();
+    assert_eq!(record.unhealthy, Some(at(14)));
+    let flapping = of(("True", "Ready", 16), &record);
+    assert_eq!(state(&flapping, known, 30), Failed { at: at(14) }, "it may crash again");
+    assert_eq!(state(&flapping, known, 31), ready(16));
+    let record = observed_record(&flapping, ready(16), at(31)).unwrap();
+    assert_eq!((record.unhealthy, record.failed), (None, None));
+    let resumed = MemberRules { resumed_at: Some(at(15)), ..rules(17) };
+    assert_eq!(member_state(&flapping, known, &resumed), ready(16), "a user has decided");
+    let broken = recorded(broken, |record| record.unhealthy = Some(at(14)));
+    assert_eq!(member_state(&broken, known, &resumed), unhealthy, "which does not count");
+}
+
+#[test]
 fn without_a_target_a_release_is_paused_or_unknown() {
     use MemberState::{Paused, Unknown, Unreachable};
     let ready = updated("True", "Ready", 12);
@@ -129,7 +281,7 @@ fn without_a_target_a_release_is_paused_or_unknown() {
 
 #[test]
 fn a_failure_counts_until_the_release_is_ready() {
-    use MemberState::{Failed, Outdated, Paused, Updated};
+    use MemberState::{Failed, Outdated, Paused};
     let target = target();
     let failed = with_failure(updated("False", "RetriesExhausted", 12), 12);
     let record = observed_record(&failed, state(&failed, TargetState::Known(&target), 13), at(13)).unwrap();
@@ -156,7 +308,7 @@ fn a_failure_counts_until_the_release_is_ready() {
         ),
         ("it is retried", later("False", "HelmReleasePending"), known, expected),
         ("a user has rolled it back", later("False", "RolledBack"), known, expected),
-        ("it is ready", later("True", "Ready"), known, Updated { ready_since: at(14) }),
+        ("it is ready", with_health(later("True", "Ready"), RevisionState::Healthy, 14), known, ready(14)),
         ("no other cluster has its target", later("False", "Suspended"), TargetState::Paused(None), Paused),
     ];
     for (what, release, target, expected) in rows {
@@ -164,38 +316,47 @@ fn a_failure_counts_until_the_release_is_ready() {
     }
     let next = RolloutTarget { spec: "s2".to_owned(), ..target.clone() };
     assert_eq!(state(&later("False", "RetriesExhausted"), TargetState::Known(&next), 15), Outdated);
-    let ready = later("True", "Ready");
-    let record = observed_record(&ready, Updated { ready_since: at(14) }, at(15)).unwrap();
+    let record = observed_record(&later("True", "Ready"), ready(14), at(15)).unwrap();
     assert_eq!((record.failed, record.ready), (None, Some(at(14))), "it is retried with success");
 }
 
 #[test]
-fn the_time_to_become_ready_begins_again_after_an_interruption() {
-    use MemberState::{Failed, Paused, Unreachable, Updating};
+fn the_time_to_become_ready_begins_again_after_a_pause() {
+    use MemberState::{Failed, Paused, Updating};
     let target = target();
     let known = TargetState::Known(&target);
     let observed = |release: HelmReleaseProxy, now| {
         let record = observed_record(&release, state(&release, known, now), at(now));
         recorded(release, |old| *old = record.clone().unwrap_or_else(|| old.clone()))
     };
-    for (reason, expected) in [("ClusterUnreachable", Unreachable), ("Suspended", Paused)] {
-        let gone = updated("Unknown", reason, 15);
-        assert_eq!(state(&gone, known, 16), expected);
-        let record = RolloutRecord::of(&observed(gone, 16)).unwrap();
-        let back =
-            |since| recorded(updated("False", "HelmReleasePending", since), |old| *old = record.clone());
-        assert_eq!(state(&back(30), known, 30), Updating { until: Some(at(45)) }, "{reason}");
-        let back = observed(back(30), 30);
-        assert_eq!(state(&back, known, 44), Updating { until: Some(at(45)) }, "{reason}");
-        assert_eq!(state(&back, known, 45), Failed { at: at(45) }, "{reason}");
-    }
-    let ready = observed(updated("True", "Ready", 12), 13);
-    let gone = recorded(updated("Unknown", "ClusterUnreachable", 14), |old| {
-        *old = RolloutRecord::of(&ready).unwrap();
-    });
-    assert_eq!(observed_record(&gone, Unreachable, at(15)), None, "it was ready before");
+    let gone = updated("Unknown", "Suspended", 15);
+    assert_eq!(state(&gone, known, 16), Paused);
+    let record = RolloutRecord::of(&observed(gone, 16)).unwrap();
+    let back = recorded(updated("False", "HelmReleasePending", 30), |old| *old = record.clone());
+    assert_eq!(state(&back, known, 30), Updating { until: Some(at(45)) });
+    let back = observed(back, 30);
+    assert_eq!(state(&back, known, 44), Updating { until: Some(at(45)) });
+    assert_eq!(state(&back, known, 45), Failed { at: at(45) });
+    let unreachable = updated("Unknown", "ClusterUnreachable", 15);
+    assert_eq!(observed_record(&unreachable, state(&unreachable, known, 16), at(16)), None, "it goes on");
     let installed = release("s1", None, Some(("Unknown", "ClusterUnreachable", 14)));
-    assert_eq!(observed_record(&installed, Unreachable, at(15)), None, "no rollout has updated it");
+    let lost = lost_since(14, 14, true);
+    assert_eq!(observed_record(&installed, lost, at(15)), None, "no rollout has updated it");
+}
+
+#[test]
+fn the_first_loss_of_a_cluster_is_remembered() {
+    let target = target();
+    let known = TargetState::Known(&target);
+    let release = recorded(updated("Unknown", "ClusterUnreachable", 14), |old| old.ready = Some(at(12)));
+    let record = observed_record(&release, state(&release, known, 15), at(15)).unwrap();
+    assert_eq!(record.lost, Some(at(14)));
+    let back = recorded(updated("True", "Ready", 16), |old| *old = record.clone());
+    assert_eq!(observed_record(&back, ready(16), at(16)), None);
+    let again = recorded(updated("Unknown", "ClusterUnreachable", 18), |old| *old = record.clone());
+    assert_eq!(state(&again, known, 19), lost_since(18, 14, true));
+    let resumed = MemberRules { resumed_at: Some(at(17)), ..rules(19) };
+    assert_eq!(member_state(&again, known, &resumed), lost_since(18, 18, true), "a user has decided");
 }
 
 #[test]
@@ -206,7 +367,7 @@ fn the_status_of_an_earlier_spec_says_only_whether_the_cluster_is_reachable() {
         release.metadata.generation = Some(3);
         state(&release, TargetState::Known(&target), 11)
     };
-    assert_eq!(state("ClusterUnreachable"), MemberState::Unreachable);
+    assert_eq!(state("ClusterUnreachable"), MemberState::Updating { until: Some(at(25)) });
     assert_eq!(state("RetriesExhausted"), MemberState::Updating { until: Some(at(25)) });
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::rollout::RolloutTarget;
+use crate::rollout::{Interruption, RolloutTarget, settle};
 
 /// A cluster: its name, the value of its label `tier`, and its state.
 type Row<'a> = (&'a str, &'a str, MemberState);
@@ -16,7 +16,7 @@ fn at(minute: i64) -> Timestamp {
 }
 
 fn updated(minute: i64) -> MemberState {
-    MemberState::Updated { ready_since: at(minute) }
+    MemberState::Updated { ready_since: at(minute), checked: Checked::Health }
 }
 
 fn failed(minute: i64) -> MemberState {
@@ -45,10 +45,17 @@ fn run(settings: &RolloutSettings, rows: &[Row<'_>], requests: &RolloutRequests,
             (ClusterKey::new("fleet", *name), labels, *state)
         })
         .collect();
-    let members: Vec<_> = all
+    let mut members: Vec<_> = all
         .iter()
-        .map(|(cluster, labels, state)| Member { cluster, labels, target: Some(&target), state: *state })
+        .map(|(cluster, labels, state)| Member {
+            cluster,
+            labels,
+            target: Some(&target),
+            state: *state,
+            active_at: Some(at(20)),
+        })
         .collect();
+    settle(settings, &mut members, requests, at(minute));
     plan(settings, &members, requests, at(minute))
 }
 
@@ -68,12 +75,14 @@ fn waves_follow_each_other_and_unmatched_clusters_are_last() {
     let fleet = |a, b, c, d, e| {
         [("a", "canary", a), ("b", "canary", b), ("c", "staging", c), ("d", "prod", d), ("e", "", e)]
     };
-    let rows: [(_, i64, &[&str], _, &str); 9] = [
+    let rows: [(_, i64, &[&str], _, &str); 10] = [
         (fleet(OUTDATED, OUTDATED, OUTDATED, OUTDATED, OUTDATED), 0, &["a", "b"], Progressing, "canary"),
         (fleet(UPDATING, UPDATING, OUTDATED, OUTDATED, OUTDATED), 1, &[], Progressing, "canary"),
         (fleet(updated(2), UPDATING, OUTDATED, OUTDATED, OUTDATED), 50, &[], Progressing, "canary"),
         (fleet(updated(2), updated(4), OUTDATED, OUTDATED, OUTDATED), 13, &[], Soaking, "canary"),
-        (fleet(updated(2), updated(4), OUTDATED, OUTDATED, OUTDATED), 14, &["c"], Progressing, "staging"),
+        // What has happened at the end of the time is not known yet.
+        (fleet(updated(2), updated(4), OUTDATED, OUTDATED, OUTDATED), 14, &[], Soaking, "canary"),
+        (fleet(updated(2), updated(4), OUTDATED, OUTDATED, OUTDATED), 15, &["c"], Progressing, "staging"),
         (
             fleet(updated(2), updated(4), updated(15), OUTDATED, OUTDATED),
             15,
@@ -93,10 +102,10 @@ fn waves_follow_each_other_and_unmatched_clusters_are_last() {
         assert_eq!(plan.status.waves, 3);
     }
     let soaking = run(&settings, &fleet(updated(2), updated(4), OUTDATED, OUTDATED, OUTDATED), &none(), 13);
-    assert_eq!(soaking.recheck_at, Some(at(14)));
+    assert_eq!(soaking.recheck_at, at(14).checked_add(KNOWN_AFTER).ok());
     assert_eq!(
         soaking.status.message,
-        "wave canary (1 of 3): 2 of 5 clusters are updated; the next wave waits until 1970-01-01T00:14:00Z"
+        "wave canary (1 of 3): 2 of 5 clusters are updated; the next wave waits until 1970-01-01T00:14:40Z"
     );
 }
 
@@ -248,8 +257,13 @@ fn many_targets_are_named_by_their_spec() {
                 (ClusterKey::new("fleet", target.package.clone()), target)
             })
             .collect();
-        let member =
-            |(cluster, target)| Member { cluster, labels: &labels, target: Some(target), state: OUTDATED };
+        let member = |(cluster, target)| Member {
+            cluster,
+            labels: &labels,
+            target: Some(target),
+            state: OUTDATED,
+            active_at: None,
+        };
         let members: Vec<_> = all.iter().map(|(cluster, target)| member((cluster, target))).collect();
         let named = plan(&tiers(&json!(1), 1), &members, &none(), at(0)).status.targets;
         let aborted = RolloutRequests { aborted: named.iter().cloned().collect(), ..none() };
@@ -305,4 +319,72 @@ fn a_plan_is_checked_again_when_a_release_has_to_be_ready() {
     let fleet =
         [("a", "", until), ("b", "", MemberState::Updating { until: Some(at(9)) }), ("c", "", UPDATING)];
     assert_eq!(run(&tiers(&json!(3), 1), &fleet, &none(), 1).recheck_at, Some(at(7)));
+}
+
+#[test]
+fn what_happens_after_a_release_was_ready_counts_until_its_wave_has_ended() {
+    use RolloutState::{Done, Progressing, Stopped};
+    let settings = tiers(&json!(1), 1);
+    let unhealthy = |in_time| MemberState::Unhealthy { at: at(30), in_time };
+    let interrupted = |lost: Option<i64>, in_time| {
+        MemberState::Interrupted(Interruption { since: at(30), lost: lost.map(at), until: at(45), in_time })
+    };
+    let (lost, changed) = (|in_time| interrupted(Some(30), in_time), interrupted(None, false));
+    let rows: [(&str, _, _, i64, &[&str], _); 15] = [
+        ("soaking", unhealthy(false), OUTDATED, 31, &[], Stopped),
+        ("in time", unhealthy(true), updated(29), 31, &[], Stopped),
+        ("the next wave has begun", unhealthy(false), UPDATING, 31, &[], Progressing),
+        ("the next wave has begun, in time", unhealthy(true), UPDATING, 31, &[], Stopped),
+        ("the next wave has ended", unhealthy(false), updated(29), 31, &["c"], Progressing),
+        ("soaking", lost(false), OUTDATED, 31, &[], Progressing),
+        ("soaking for too long", lost(false), OUTDATED, 45, &[], Stopped),
+        ("the next wave has begun", lost(false), UPDATING, 31, &[], Progressing),
+        ("the next wave has ended", lost(false), updated(29), 31, &["c"], Progressing),
+        ("the next wave has ended, in time", lost(true), updated(29), 31, &[], Progressing),
+        ("for too long, in time", lost(true), updated(29), 45, &[], Stopped),
+        ("changed while soaking", changed, OUTDATED, 31, &[], Progressing),
+        ("changed later", changed, updated(29), 31, &["c"], Progressing),
+        ("back", updated(31), OUTDATED, 41, &[], RolloutState::Soaking),
+        ("back for the whole time", updated(31), OUTDATED, 42, &["b"], Progressing),
+    ];
+    for (what, first, second, minute, expected, state) in rows {
+        let fleet = [("a", "canary", first), ("b", "staging", second), ("c", "prod", OUTDATED)];
+        let plan = run(&settings, &fleet, &none(), minute);
+        assert_eq!(next(&plan), (expected.to_vec(), state), "{what}: {first:?}");
+    }
+    for first in [unhealthy(false), lost(false)] {
+        let fleet = [("a", "canary", first), ("b", "staging", updated(2))];
+        assert_eq!(run(&settings, &fleet, &none(), 60).status.state, Done, "{first:?}");
+    }
+    // A rollout that has ended does not begin again because a cluster is back that waits.
+    let late = |state| match state {
+        MemberState::Unhealthy { .. } => MemberState::Unhealthy { at: at(900), in_time: false },
+        _ => MemberState::Interrupted(Interruption {
+            since: at(900),
+            lost: Some(at(900)),
+            until: at(915),
+            in_time: false,
+        }),
+    };
+    for first in [late(unhealthy(false)), late(lost(false))] {
+        let fleet = [("a", "canary", first), ("b", "canary", OUTDATED)];
+        assert_eq!(next(&run(&settings, &fleet, &none(), 999)), (vec!["b"], Progressing), "{first:?}");
+        let paused = RolloutRequests { paused: true, ..none() };
+        assert_eq!(run(&settings, &fleet, &paused, 999).status.state, Stopped, "{first:?}");
+        let skip = RolloutRequests { skip: ["b".to_owned()].into(), paused: true, ..none() };
+        assert_eq!(run(&settings, &fleet, &skip, 999).status.state, Done, "{first:?}");
+    }
+    let resumed = RolloutRequests { resumed_at: Some(at(31)), ..none() };
+    let fleet = [("a", "canary", unhealthy(false)), ("b", "staging", OUTDATED)];
+    assert_eq!(next(&run(&settings, &fleet, &resumed, 32)), (vec!["b"], Progressing));
+}
+
+#[test]
+fn the_message_says_what_was_not_checked() {
+    let unchecked = MemberState::Updated { ready_since: at(1), checked: Checked::ResultOnly };
+    let fleet = [("a", "", unchecked), ("b", "", updated(1))];
+    assert_eq!(
+        run(&tiers(&json!(1), 1), &fleet, &none(), 2).status.message,
+        "2 of 2 clusters are updated; only the result of the update was checked for 1, whose health is turned off or unknown"
+    );
 }

@@ -62,6 +62,7 @@ async fn the_fields_of_a_policy_are_validated() {
         (rollout(json!({"maxConcurrent": "many"})), Some("must be a number of at least 1")),
         (rollout(json!({"stopAfterFailures": -1})), Some("greater than or equal to 0")),
         (rollout(json!({"timeout": "soon"})), Some("must be a duration")),
+        (rollout(json!({"minReady": "soon"})), Some("must be a duration")),
         (rollout(json!({"waves": [wave("a", "1h"), wave("b", "0s")]})), None),
         (rollout(json!({"waves": [wave("a", "1h"), wave("a", "0s")]})), Some("Duplicate value")),
         (rollout(json!({"waves": [wave("others", "1h")]})), Some("no selector matches")),

@@ -7,6 +7,7 @@ use chandler_core::{
     health::{Check, HealthChecks},
     identity::ReleaseId,
 };
+use jiff::Timestamp;
 
 use super::{Fingerprints, Listed, States};
 use crate::health::kind::ObjectKind;
@@ -105,6 +106,7 @@ impl States {
     /// Begins a list of a kind.
     pub fn begin_list(&self, kind: &ObjectKind) -> Listed {
         let fingerprints = self.is_fingerprinted(kind).then(Fingerprints::new);
-        Listed { checks_version: self.checks_version, fingerprints, ..Listed::default() }
+        let began = Some(Timestamp::now());
+        Listed { checks_version: self.checks_version, fingerprints, began, ..Listed::default() }
     }
 }

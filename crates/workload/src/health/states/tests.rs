@@ -409,3 +409,49 @@ fn a_watch_that_is_ahead_of_its_server_begins_again() {
         assert_eq!(observation(&mut states, "web", 1), seen(ObjectState::Healthy, 0));
     }
 }
+
+#[test]
+fn a_list_confirms_what_was_true_before_it_began() {
+    use chandler_core::health::Confirmation::{Confirmed, Impossible, Pending};
+    let mut states = States::default();
+    let confirm = |states: &mut States, after| states.confirm(&release("web"), at(after));
+    let list = |states: &mut States, of, began| {
+        let listed = Listed { began: Some(at(began)), ..Listed::default() };
+        states.listed(&kind(of), listed, position("1"), at(began + 1))
+    };
+    assert_eq!(confirm(&mut states, 5), (Pending, false), "the release is not known");
+    states.set_kinds(&release("web"), kinds(&[DEPLOYMENT, CONFIG_MAP]));
+    list(&mut states, DEPLOYMENT, 4);
+    states.watches();
+    assert_eq!(confirm(&mut states, 5), (Pending, true), "the list has begun before");
+    assert_eq!(states.watches().1, BTreeSet::from([Arc::new(kind(DEPLOYMENT))]));
+    assert_eq!(confirm(&mut states, 5), (Pending, false), "it is going to be listed");
+    assert_eq!(list(&mut states, DEPLOYMENT, 5), [], "a ConfigMap was not listed yet");
+    assert_eq!(confirm(&mut states, 5), (Confirmed, false), "kinds without a status do not matter");
+    assert_eq!(confirm(&mut states, 6), (Pending, true));
+    assert_eq!(states.refused(&kind(DEPLOYMENT), at(20)), [], "a ConfigMap was not listed yet");
+    assert_eq!(confirm(&mut states, 6), (Pending, false), "it may be a matter of seconds");
+    list(&mut states, CONFIG_MAP, 6);
+    assert_eq!(states.refused(&kind(DEPLOYMENT), at(21)), [release("web")]);
+    assert_eq!(states.refused(&kind(DEPLOYMENT), at(22)), [], "nothing has asked since");
+    assert_eq!(confirm(&mut states, 6), (Impossible, false));
+    list(&mut states, DEPLOYMENT, 23);
+    assert_eq!(confirm(&mut states, 6), (Confirmed, false), "it may be read again");
+    let absent = states.observation(&record(DEPLOYMENT, "web"), at(24));
+    assert_eq!(absent, (Observation::NotListed, true), "whether it exists is being checked");
+    assert_eq!(confirm(&mut states, 6), (Pending, false));
+    let check = states.next_check().unwrap();
+    states.checked(&check, Some(false), at(25));
+    assert_eq!(confirm(&mut states, 6), (Confirmed, false));
+
+    states.set_kinds(&release("web"), kinds(&[CONFIG_MAP]));
+    assert_eq!(confirm(&mut states, 9), (Pending, true), "one kind shows that the cluster answers");
+    assert_eq!(list(&mut states, CONFIG_MAP, 9), [release("web")]);
+    assert_eq!(confirm(&mut states, 9), (Confirmed, false));
+    states.not_served(&kind(CONFIG_MAP));
+    assert_eq!(confirm(&mut states, 9), (Pending, true), "its definition may come");
+    states.refused(&kind(CONFIG_MAP), at(30));
+    assert_eq!(confirm(&mut states, 9), (Impossible, false));
+    states.set_kinds(&release("web"), BTreeSet::new());
+    assert_eq!(confirm(&mut states, 9), (Confirmed, false), "there is nothing to list");
+}
