@@ -1,5 +1,5 @@
-//! Whether the revision that a rollout has created works, which is judged more strictly than the health of a release: what has
-//! not been seen does not count as healthy.
+//! Whether the revision that a rollout has created works, which is judged more strictly than the
+//! health of a release: what has not been seen does not count as healthy.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::{
     release::{Problem, Severity, ends_at, is_unknown, problem},
 };
 
-/// The groups of kinds whose controllers run on every cluster, so that an object without a status only has none yet.
+/// The groups of kinds whose controllers run on every cluster, so that an object without a status
+/// only has none yet.
 const GROUPS_WITH_STATUS: [&str; 3] = ["", "apps", "batch"];
 
 /// Times of deployments have no fractions of a second.
@@ -20,14 +21,15 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 /// A list that confirms a revision notifies the release, unless it shows what was known.
 const PENDING_RETRY: Duration = Duration::from_secs(15);
 
-/// Whether the objects of a release were listed after a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether the objects of a release were listed after a moment. That of several kinds is the
+/// maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confirmation {
     Confirmed,
-    /// They are going to be listed.
-    Pending,
     /// Some of them cannot be listed: their kind is not served, or Chandler may not read it.
     Impossible,
+    /// They are going to be listed.
+    Pending,
 }
 
 /// A revision to judge.
@@ -51,8 +53,9 @@ pub struct JudgedRevision {
 }
 
 impl Revision<'_> {
-    /// Judges the revision. `confirm` is asked whether the objects were listed after a moment, once they seem to have been
-    /// healthy until then: a watch that has stopped shows what was true before.
+    /// Judges the revision. `confirm` is asked whether the objects were listed after a moment, once
+    /// they seem to have been healthy until then: a watch that has stopped shows what was true
+    /// before.
     pub fn judge(
         self,
         state_of: impl Fn(&ObjectRecord) -> Observation,

@@ -1,4 +1,5 @@
-//! What happens to a release after it was ready counts for the rollout until the wave of its cluster has ended.
+//! What happens to a release after it was ready counts for the rollout until the wave of its
+//! cluster has ended.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use super::{
     plan::{KNOWN_AFTER, aborts},
 };
 
-/// Decides which releases that were ready count as failed, or as being updated again, because they are not ready now. For the
-/// others, this does not belong to the rollout.
+/// Decides which releases that were ready count as failed, or as being updated again, because they
+/// are not ready now. For the others, this does not belong to the rollout.
 pub fn settle(
     settings: &RolloutSettings,
     members: &mut [Member<'_>],
@@ -45,7 +46,8 @@ pub fn settle(
 }
 
 impl RolloutSettings {
-    /// Returns how long after the update of a cluster of a wave something has to happen for the rollout to go on.
+    /// Returns how long after the update of a cluster of a wave something has to happen for the
+    /// rollout to go on.
     fn longest_after_update(&self, wave: usize) -> Duration {
         let soak = self.waves.get(wave).map_or(Duration::ZERO, |wave| wave.soak);
         self.timeout.saturating_add(self.min_ready).saturating_add(soak).saturating_add(KNOWN_AFTER)

@@ -182,7 +182,7 @@ pub fn is_stopped(sync: &SyncObject) -> bool {
         || move_suspension(sync) == MoveSuspension::Suspended
 }
 
-/// Returns those of the objects that another Sync holds that it keeps for this one.
+/// Returns the objects that another Sync holds for this one.
 pub fn kept_for<'a>(sync: &'a str, held: &'a [HeldObject]) -> impl Iterator<Item = ObjectId> + 'a {
     let wanted = HeldReason::WantedBySync.as_str();
     held.iter().filter(move |held| held.sync == sync && held.reason == wanted).map(ObjectId::from)

@@ -62,13 +62,13 @@ where
         view: &View,
         decision: &Plan,
     ) -> Option<Timestamp> {
+        if *decision != Plan::NoOp || !self.observes_health() {
+            return None;
+        }
         let record = RolloutRecord::of(&*self.object);
         let record = record.filter(|record| record.from.is_some() && record.ready.is_none())?;
         let rollout = self.placement.policy.effective().rollout.as_ref();
         let settings = rollout.and_then(|rollout| RolloutSettings::parse(rollout).ok())?;
-        if *decision != Plan::NoOp || !self.observes_health() {
-            return None;
-        }
         let (InventoryView::Known(releases), Some(connection)) = (&view.inventory, view.connection()) else {
             return None;
         };
