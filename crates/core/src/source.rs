@@ -17,7 +17,7 @@ mod short_revision;
 mod stored;
 
 pub use chandler_api::extensions::{Bucket, BucketProvider, SourceRevisionRecord, VerificationMode};
-pub use content::{Content, content_of, is_manifest};
+pub use content::{Content, content_of, has_content, is_manifest};
 pub use folder::evaluated_path;
 pub use git_ref::{
     RemoteRef, RemoteRefs, SelectedRevision, SelectedTag, pinned_commit, select_commit, tag_names,

@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use chandler_api::extensions::{SyncObject, SyncedObject};
+use chandler_api::extensions::{HeldObject, SyncObject, SyncStatus, SyncedObject};
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
         Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, SyncDirectory, Want,
-        contents, is_stopped, kept_for, kinds, may_contain, named, ownership, state_of,
+        contents, is_emptied, is_handed_over, is_stopped, kept_for, kinds, may_contain, named, ownership,
+        state_of,
     },
     tenancy::ObjectOfSync,
 };
@@ -209,13 +210,15 @@ impl SyncContext {
     }
 
     /// Returns what a directory contains. If it cannot be rendered, what its Sync has recorded counts.
+    /// `tree` has its files if it is of the Source that is being applied: only then a directory without
+    /// files shows that the same commit has moved them.
     async fn find_contents(
         &self,
         candidate: &Candidate,
         tree: Option<&SourceTree>,
         gone: &[Gone<'_>],
     ) -> Result<Found, Failure> {
-        let directory = &candidate.by.directory;
+        let (directory, is_same_commit) = (&candidate.by.directory, tree.is_some());
         // What cannot be read may contain all of them.
         let unreadable = || Ok(Found::recorded(candidate, gone.iter().map(|gone| gone.id.clone()).collect()));
         let read;
@@ -238,6 +241,9 @@ impl SyncContext {
         }
         // A directory that does not exist contains nothing.
         let files = folder_files(tree, &directory.path).unwrap_or_default();
+        if is_same_commit && candidate.sync.as_ref().is_some_and(|sync| is_emptied(sync, &files)) {
+            return Ok(Found::rendered(Arc::default()));
+        }
         let unknown = gone.iter().filter(|gone| may_contain(&files, &gone.id.name));
         Ok(Found::recorded(candidate, unknown.map(|gone| gone.id.clone()).collect()))
     }
@@ -327,6 +333,18 @@ impl SyncContext {
             }
         }
         Ok(claims)
+    }
+
+    /// Returns whether other Syncs have taken over objects since they were read.
+    pub(super) fn has_handed_over(&self, held: &[HeldObject]) -> bool {
+        let receivers: HashSet<_> = held.iter().map(|held| held.sync.as_str()).collect();
+        let is_receiver = |sync: &SyncObject| receivers.contains(&*named(sync));
+        let found = self.store.state_filter(is_receiver);
+        found.iter().any(|sync| {
+            // The watch may be ahead of what was written.
+            let is_handed_over = |status: &SyncStatus| is_handed_over(held, &named(sync), status);
+            sync.status.as_ref().is_some_and(is_handed_over) || self.written.read(sync, is_handed_over)
+        })
     }
 
     /// Returns the objects that other Syncs keep for this one, and those Syncs.

@@ -166,6 +166,7 @@ impl Reconciler<'_> {
             let message = format!("the objects were not applied within {RUN_LIMIT:?}; this is retried");
             Outcome::Failed { failure: Failure::new(Category::Timeout, message), inventory: None }
         };
+        let held = status.current().held.clone();
         status.write(Some(&tree.revision), &outcome).await?;
         let failed = match &outcome {
             Outcome::Failed { failure, .. } => Some(failure.category),
@@ -174,6 +175,9 @@ impl Reconciler<'_> {
             _ => None,
         };
         self.context.record_run(self.sync, self.started, &tree.revision, failed, Timestamp::now());
+        if status.current().held != held && self.context.has_handed_over(&status.current().held) {
+            self.context.run_again(self.sync);
+        }
         Ok(())
     }
 

@@ -51,6 +51,11 @@ pub fn is_manifest(path: &str) -> bool {
     !hidden && extension.is_some_and(|extension| MANIFEST_EXTENSIONS.contains(&extension))
 }
 
+/// Returns whether there is anything to build or apply.
+pub fn has_content<'a>(paths: impl IntoIterator<Item = &'a str>) -> bool {
+    paths.into_iter().any(|path| is_manifest(path) || KUSTOMIZATIONS.contains(&path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

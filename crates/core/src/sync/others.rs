@@ -7,12 +7,13 @@ use kube_core::GroupVersionKind;
 use serde_json::Value;
 
 use super::{
-    Document, HeldReason, MoveSuspension, ObjectId, Scope, move_suspension, own_move, resolve::kind_of,
+    Document, HeldReason, MoveSuspension, ObjectId, PruneInput, Scope, move_suspension, own_move,
+    resolve::kind_of,
 };
 use crate::{
     conditions,
     extension::namespace_of,
-    source::{Content, content_of, is_manifest},
+    source::{Content, content_of, has_content, is_manifest},
 };
 
 /// Number of objects that the message of a waiting Sync lists.
@@ -105,7 +106,7 @@ fn sync_directory(object: &Value, id: &ObjectId) -> Option<SyncDirectory> {
 /// name is text, unless the file escapes it.
 pub fn may_contain<B: AsRef<[u8]>>(files: &BTreeMap<String, B>, name: &str) -> bool {
     const SYNC: &str = "Sync";
-    if !files.keys().any(|file| is_manifest(file)) {
+    if !has_content(files.keys().map(String::as_str)) {
         return false;
     }
     if content_of(files.keys().map(String::as_str)) != Ok(Content::Manifests) {
@@ -116,6 +117,14 @@ pub fn may_contain<B: AsRef<[u8]>>(files: &BTreeMap<String, B>, name: &str) -> b
         .filter(|(file, _)| is_manifest(file))
         .map(|(_, content)| String::from_utf8_lossy(content.as_ref()));
     texts.any(|text| text.contains(name) || text.contains(SYNC) || text.contains('\\'))
+}
+
+/// Returns whether a commit has moved or removed all files of the directory of a Sync. A path that the
+/// Sync has never applied may be a mistake.
+pub fn is_emptied<B>(sync: &SyncObject, files: &BTreeMap<String, B>) -> bool {
+    let applied = sync.status.as_ref().filter(|status| status.last_applied.is_some());
+    let is_same = applied.is_some_and(|status| !PruneInput::is_source_changed(sync, status));
+    is_same && !has_content(files.keys().map(String::as_str))
 }
 
 /// What is known about an object and the directory of another Sync.
@@ -186,6 +195,17 @@ pub fn is_stopped(sync: &SyncObject) -> bool {
 pub fn kept_for<'a>(sync: &'a str, held: &'a [HeldObject]) -> impl Iterator<Item = ObjectId> + 'a {
     let wanted = HeldReason::WantedBySync.as_str();
     held.iter().filter(move |held| held.sync == sync && held.reason == wanted).map(ObjectId::from)
+}
+
+/// Returns whether a Sync has taken over objects that `giver` still holds for it. It did so while `giver`
+/// was applied, and no event follows.
+pub fn is_handed_over(giver: &[HeldObject], receiver: &str, status: &SyncStatus) -> bool {
+    let is_applied = conditions::is_true(&status.conditions, "Ready");
+    let claimed = |id: &ObjectId| {
+        status.inventory.iter().any(|object| ObjectId::from(object) == *id)
+            && !status.held.iter().any(|object| ObjectId::from(object) == *id)
+    };
+    is_applied && kept_for(receiver, giver).any(|id| claimed(&id))
 }
 
 /// Returns what a Sync that is not ready adds to its message: the objects that others keep for it.

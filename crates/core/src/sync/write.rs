@@ -34,8 +34,9 @@ impl Skipped {
             Self::Taken { by } => Some(Failure::new(
                 Category::Conflict,
                 format!(
-                    "{id} belongs to Sync {by}, which is older; remove it from one of the two folders; everything \
-                     else is applied"
+                    "{id} belongs to Sync {by}, which is older; remove it from one of the two directories, or, if \
+                     it has moved, make sure that Sync {by} is not suspended and can be applied; everything else \
+                     is applied"
                 ),
             )),
             Self::UnknownOwner { label } => Some(Failure::new(

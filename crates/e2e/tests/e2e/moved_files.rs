@@ -127,6 +127,16 @@ impl Moves {
         .await
     }
 
+    /// Waits until all moved objects belong to a Sync.
+    async fn wait_owner(&self, sync: &str) {
+        let owner = format!("{}.{sync}", self.test.world.namespace);
+        eventually_within(HAND_OVER, &format!("the objects belong to {owner}"), || async {
+            let objects = self.moved().await;
+            (objects.len() == 4 && objects.iter().all(|object| label(object) == Some(&*owner))).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until both add-ons are ready. Returns the uids of their release objects.
     async fn wait_ready(&self) -> [Option<String>; 2] {
         self.test.world.wait_ready(NAME, "alpha", 1).await;
@@ -167,16 +177,21 @@ async fn a_moved_file_is_handed_over() {
         }
         let commit = moves.repository.push(&[]).await;
         wait_revision(&moves.test, &commit).await;
-        let owner = format!("{}.{to}", moves.test.world.namespace);
-        eventually_within(HAND_OVER, &format!("the objects belong to {owner}"), || async {
-            let objects = moves.moved().await;
-            (objects.len() == 4 && objects.iter().all(|object| label(object) == Some(&*owner))).then_some(())
-        })
-        .await;
+        moves.wait_owner(to).await;
         assert_eq!(moves.uids().await, uids, "{from} to {to}");
         let inventories = [moves.wait_applied(from, &commit).await, moves.wait_applied(to, &commit).await];
         assert_eq!(inventories, [1, 5], "{from} to {to}");
     }
+
+    // All files move, so that the directory does not exist any more.
+    for file in KINDS.map(|(_, kind)| format!("{kind}.json")).into_iter().chain(["own.yaml".to_owned()]) {
+        let [from, to] = [format!("older/{file}"), format!("younger/from-{file}")];
+        moves.repository.tree.git(&["mv", &from, &to]).await.unwrap();
+    }
+    let commit = moves.repository.push(&[]).await;
+    wait_revision(&moves.test, &commit).await;
+    moves.wait_owner("younger").await;
+    assert_eq!(moves.wait_applied("younger", &commit).await, 6);
     manager.wait_idle().await;
     assert_eq!(moves.uids().await, uids);
     assert_eq!((moves.wait_ready().await, moves.revisions(&alpha)), (releases, [1, 1]));

@@ -90,6 +90,13 @@ impl World {
         Some((object["metadata"]["uid"].clone(), label))
     }
 
+    /// Sets the owner of the ConfigMap `moved`.
+    fn set_owner(&self, sync: &Named<'_>) {
+        let mut object = self.server.get(&map_path("moved")).unwrap();
+        object["metadata"]["labels"]["chandler.dev/sync"] = json!(sync.label());
+        self.server.put(&map_path("moved"), object);
+    }
+
     /// Pushes a commit with the ConfigMap `moved` in these directories, and another one in each.
     fn push_moved(&self, revision: &str, syncs: &[&Named<'_>], with: &[&Named<'_>]) {
         let directory = |sync: &Named<'_>| {
@@ -144,6 +151,57 @@ async fn a_moved_object_is_handed_over_whatever_happens() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn an_object_that_is_handed_over_during_a_run_is_not_held() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.push_moved("r1", &both, &[&OLDER]);
+    world.reconcile_all(&both).await;
+    world.push_moved("r2", &both, &[&YOUNGER]);
+    world.reconcile_all(&[&YOUNGER]).await;
+    assert_eq!(world.moved().unwrap().1, json!(YOUNGER.label()));
+    // The older Sync has read the object before the other one took it over.
+    world.set_owner(&OLDER);
+    let context = world.context();
+    for (owner, held) in [(&OLDER, 1), (&YOUNGER, 0)] {
+        world.set_owner(owner);
+        let older = serde_json::from_value(world.server.get(&OLDER.path()).unwrap()).unwrap();
+        reconciler::reconcile(Arc::new(older), context.clone()).await.unwrap();
+        assert_eq!(world.held(&OLDER).len(), held, "{}", owner.name);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_whose_files_have_all_moved_is_handed_over() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.push_moved("r1", &both, &[&OLDER]);
+    world.reconcile_all(&both).await;
+    let (uid, _) = world.moved().unwrap();
+    // git has no empty directories, but the older one may keep a file that is no manifest.
+    for (revision, restored, is_missing) in [("r2", "r3", true), ("r4", "r5", false)] {
+        let moved = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved, namespace: fleet}\n".to_owned();
+        let mut files = vec![("younger/a.yaml", moved), ("younger/b.yaml", map("own-younger"))];
+        if !is_missing {
+            files.push(("older/README.md", "text".to_owned()));
+        }
+        world.push(revision, &files);
+        world.reconcile_all(&both).await;
+        assert_eq!(world.moved(), Some((uid.clone(), json!(YOUNGER.label()))), "{revision}");
+        assert!(world.message_of(&OLDER, "Ready").contains("nothing is changed"), "{revision}");
+        world.push_moved(restored, &both, &[&OLDER]);
+        world.reconcile_all(&both).await;
+        assert_eq!(world.moved(), Some((uid.clone(), json!(OLDER.label()))), "{restored}");
+    }
+
+    // The path of the older Sync is a mistake.
+    world.set(&OLDER, "source", json!({"sourceRef": {"name": "git", "scope": "Platform"}, "path": "oldre"}));
+    world.push_moved("r6", &both, &both);
+    world.reconcile_all(&both).await;
+    assert_eq!(world.moved().unwrap().1, json!(OLDER.label()));
+    assert_eq!(world.server.deletions(), 0);
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ fn directories_have_the_same_source_wherever_it_is() {
 
 #[test]
 fn a_broken_directory_may_contain_what_it_names() {
-    let rows: [(&[(&str, &str)], bool); 9] = [
+    let rows: [(&[(&str, &str)], bool); 10] = [
         (&[], false),
         (&[("a.yaml", "kind: [broken")], false),
         (&[("a.yaml", "name: moved\nkind: [broken")], true),
@@ -95,12 +95,60 @@ fn a_broken_directory_may_contain_what_it_names() {
         (&[("a.yaml", "name: \"\\x6doved\"")], true),
         (&[("kustomization.yaml", "resources: [../base]")], true),
         (&[("kustomization.yaml", ""), ("kustomization.yml", "")], true),
+        (&[("Kustomization", "resources: [../base]")], true),
         (&[("a.yaml", "kind: Sync\nspec: [broken")], true),
         (&[("sub/kustomization.yaml", "resources: []")], false),
     ];
     for (files, expected) in rows {
         let files = files.iter().map(|(path, text)| ((*path).to_owned(), *text)).collect();
         assert_eq!(may_contain(&files, "moved"), expected, "{files:?}");
+    }
+}
+
+#[test]
+fn a_directory_without_manifests_is_emptied_if_it_was_applied() {
+    let applied = |path: &str| {
+        json!({"/status": {"lastApplied": {
+            "revision": "r1", "digest": "d", "sourceRef": {"name": "git"}, "path": path,
+            "at": "2026-01-01T00:00:00Z",
+        }}})
+    };
+    // What, the status, the files, whether it is emptied.
+    let rows: [(&str, Value, &[&str], bool); 6] = [
+        ("missing", applied("own/"), &[], true),
+        ("only a text", applied("own"), &["README.md"], true),
+        ("a manifest", applied("own"), &["README.md", "sub/a.yaml"], false),
+        ("a kustomization", applied("own"), &["Kustomization"], false),
+        ("never applied", json!({}), &[], false),
+        ("another path was applied", applied("other"), &[], false),
+    ];
+    for (what, status, files, expected) in rows {
+        let files = files.iter().map(|file| ((*file).to_owned(), ())).collect();
+        assert_eq!(is_emptied(&sync("own", &status), &files), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_hand_over_is_noticed_once_the_other_sync_is_applied() {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "fleet", "name": "a"});
+    let receiver = |ready_status: &str, inventory: Value, held: &Value| {
+        let mut fields = ready(ready_status, "Applied", "", held);
+        fields["/status"]["inventory"] = inventory;
+        sync("own", &fields).status.unwrap()
+    };
+    let (none, listed) = (json!([]), json!([object]));
+    let rows = [
+        ("applied", receiver("True", listed.clone(), &none), true),
+        ("it fails", receiver("False", listed.clone(), &none), false),
+        ("without the object", receiver("True", json!([]), &none), false),
+        ("it holds the object, too", receiver("True", listed, &held("PruneDisabled", "")), false),
+    ];
+    let holding =
+        |reason: &str| sync("giver", &ready("True", "", "", &held(reason, "fleet/own"))).status.unwrap().held;
+    for (what, status, expected) in rows {
+        assert_eq!(is_handed_over(&holding("WantedBySync"), "fleet/own", &status), expected, "{what}");
+        assert!(!is_handed_over(&holding("SyncNotRendered"), "fleet/own", &status), "{what}");
+        assert!(!is_handed_over(&holding("WantedBySync"), "fleet/other", &status), "{what}");
     }
 }
 
