@@ -9,7 +9,7 @@ use chandler_api::extensions::Extension;
 use chandler_hooks::{
     CERTIFICATE_LIFETIME, EXTENSION_CONFIG, Owner, Registration, UNREACHABLE_LIMIT, unregister,
 };
-pub use chandler_hooks::{Caller, Endpoint, FailurePolicy, HookHandler, HookResponse, HookServer};
+pub use chandler_hooks::{Caller, Endpoint, FailurePolicy, HookCall, HookHandler, HookResponse, HookServer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Client, CustomResourceExt as _};
 

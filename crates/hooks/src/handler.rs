@@ -1,6 +1,6 @@
 //! The handler of the hooks, and its responses.
 
-use chandler_core::identity::ClusterKey;
+use chandler_core::{extension::AnnouncedUpgrade, identity::ClusterKey};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// The response to a hook.
@@ -32,6 +32,20 @@ impl Caller {
     }
 }
 
+/// A hook that Cluster API calls for a Cluster, with the versions as they are in the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookCall<'a> {
+    /// Before an upgrade starts, and before each step of its control plane, including the first. Cluster
+    /// API 1.12 and newer announce steps.
+    BeforeUpgrade(AnnouncedUpgrade<'a>),
+    /// After each upgrade step of the control plane, before the workers are upgraded.
+    AfterControlPlaneUpgrade { version: &'a str },
+    /// After the whole cluster is upgraded. Blocking delays the next upgrade; Cluster API 1.11 ignores it.
+    AfterClusterUpgrade { version: &'a str },
+    /// When the Cluster is deleted, before Cluster API deletes any part of it.
+    BeforeClusterDelete,
+}
+
 /// Decides on the response to each hook.
 ///
 /// Implementations respond from caches. They start long-running work elsewhere, and return
@@ -39,33 +53,9 @@ impl Caller {
 ///
 /// Anyone who can reach the port can call a hook, so a request does not prove anything: check on the
 /// Cluster object whether it is being upgraded or deleted, and to which version. Cluster API repeats
-/// the same request until it may proceed. The message is written to a condition of the Cluster. A message that differs in every response makes Cluster API write the
-/// condition, reconcile the Cluster, and call the hook again.
+/// the same request until it may proceed. The message is written to a condition of the Cluster. A
+/// message that differs in every response makes Cluster API write the condition, reconcile the
+/// Cluster, and call the hook again.
 pub trait HookHandler: Send + Sync {
-    /// Called before an upgrade starts. `to` is the final version, which may be several minor versions newer.
-    fn before_cluster_upgrade(
-        &self,
-        cluster: &ClusterKey,
-        from: &str,
-        to: &str,
-        caller: &Caller,
-    ) -> HookResponse;
-
-    /// Called before each upgrade step of the control plane, including the first. Requires Cluster API 1.12.
-    fn before_control_plane_upgrade(
-        &self,
-        cluster: &ClusterKey,
-        from: &str,
-        to: &str,
-        caller: &Caller,
-    ) -> HookResponse;
-
-    /// Called after each upgrade step of the control plane, before the workers are upgraded.
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse;
-
-    /// Called after the whole cluster is upgraded. Blocking delays the next upgrade; Cluster API 1.11 ignores it.
-    fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse;
-
-    /// Called when the Cluster is deleted, before Cluster API deletes any part of it.
-    fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse;
+    fn respond(&self, cluster: &ClusterKey, call: HookCall<'_>, caller: &Caller) -> HookResponse;
 }

@@ -24,7 +24,7 @@ pub use certificates::CERTIFICATE_LIFETIME;
 pub use discovery::{Discovery, discovery};
 pub use endpoint::Endpoint;
 pub use error::{Disabled, Error};
-pub use handler::{Caller, HookHandler, HookResponse};
+pub use handler::{Caller, HookCall, HookHandler, HookResponse};
 pub use hook::{FailurePolicy, Hook};
 pub use reachability::UNREACHABLE_LIMIT;
 pub use registration::{EXTENSION_CONFIG, Owner, Registration, unregister};

@@ -1,12 +1,12 @@
 //! Requests of Cluster API, with only the fields that are used.
 
-use chandler_core::{identity::ClusterKey, proceed::proceeds};
+use chandler_core::{extension::AnnouncedUpgrade, identity::ClusterKey, proceed::proceeds};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, Error as _},
 };
 
-use crate::{Caller, Hook, HookHandler, HookResponse};
+use crate::{Hook, HookCall};
 
 /// Maximum length of a name or of a version, as in Kubernetes and Cluster API.
 const MAX_TEXT: usize = 256;
@@ -18,12 +18,12 @@ pub struct HookRequest {
     /// Whether the annotation `chandler.dev/proceed` of the Cluster overrides a response that blocks. The annotation of the
     /// request can be trusted here: a forged request only changes its own response.
     pub overridden: bool,
-    call: HookCall,
+    parameters: Parameters,
 }
 
 /// The hook and its parameters.
 #[derive(Clone, Debug)]
-enum HookCall {
+enum Parameters {
     BeforeClusterUpgrade(VersionChange),
     BeforeControlPlaneUpgrade(VersionChange),
     AfterControlPlaneUpgrade(ReachedVersion),
@@ -77,34 +77,33 @@ impl HookRequest {
     /// Parses the body of a request.
     pub fn parse(hook: Hook, body: &[u8]) -> Result<Self, serde_json::Error> {
         let Metadata { namespace, name, annotations } = fields::<ClusterField>(body)?.cluster.metadata;
-        let call = match hook {
-            Hook::BeforeClusterUpgrade => HookCall::BeforeClusterUpgrade(fields(body)?),
-            Hook::BeforeControlPlaneUpgrade => HookCall::BeforeControlPlaneUpgrade(fields(body)?),
-            Hook::AfterControlPlaneUpgrade => HookCall::AfterControlPlaneUpgrade(fields(body)?),
-            Hook::AfterClusterUpgrade => HookCall::AfterClusterUpgrade(fields(body)?),
-            Hook::BeforeClusterDelete => HookCall::BeforeClusterDelete,
+        let parameters = match hook {
+            Hook::BeforeClusterUpgrade => Parameters::BeforeClusterUpgrade(fields(body)?),
+            Hook::BeforeControlPlaneUpgrade => Parameters::BeforeControlPlaneUpgrade(fields(body)?),
+            Hook::AfterControlPlaneUpgrade => Parameters::AfterControlPlaneUpgrade(fields(body)?),
+            Hook::AfterClusterUpgrade => Parameters::AfterClusterUpgrade(fields(body)?),
+            Hook::BeforeClusterDelete => Parameters::BeforeClusterDelete,
         };
         let overridden = proceeds(annotations.proceed.as_deref(), hook.name());
-        Ok(Self { cluster: ClusterKey::new(namespace, name), overridden, call })
+        Ok(Self { cluster: ClusterKey::new(namespace, name), overridden, parameters })
     }
 
-    /// Calls the method of the handler for this request.
-    pub fn dispatch(&self, handler: &dyn HookHandler, caller: &Caller) -> HookResponse {
-        let cluster = &self.cluster;
-        match &self.call {
-            HookCall::BeforeClusterUpgrade(VersionChange { from, to }) => {
-                handler.before_cluster_upgrade(cluster, from, to, caller)
+    /// Returns what the handler gets.
+    pub fn call(&self) -> HookCall<'_> {
+        match &self.parameters {
+            Parameters::BeforeClusterUpgrade(VersionChange { from, to }) => {
+                HookCall::BeforeUpgrade(AnnouncedUpgrade::Whole { from, to })
             }
-            HookCall::BeforeControlPlaneUpgrade(VersionChange { from, to }) => {
-                handler.before_control_plane_upgrade(cluster, from, to, caller)
+            Parameters::BeforeControlPlaneUpgrade(VersionChange { from, to }) => {
+                HookCall::BeforeUpgrade(AnnouncedUpgrade::Step { from, to })
             }
-            HookCall::AfterControlPlaneUpgrade(ReachedVersion { version }) => {
-                handler.after_control_plane_upgrade(cluster, version)
+            Parameters::AfterControlPlaneUpgrade(ReachedVersion { version }) => {
+                HookCall::AfterControlPlaneUpgrade { version }
             }
-            HookCall::AfterClusterUpgrade(ReachedVersion { version }) => {
-                handler.after_cluster_upgrade(cluster, version)
+            Parameters::AfterClusterUpgrade(ReachedVersion { version }) => {
+                HookCall::AfterClusterUpgrade { version }
             }
-            HookCall::BeforeClusterDelete => handler.before_cluster_delete(cluster),
+            Parameters::BeforeClusterDelete => HookCall::BeforeClusterDelete,
         }
     }
 }
@@ -124,56 +123,9 @@ fn fields<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use serde_json::{Value, json};
 
     use super::*;
-
-    /// Records the calls of its methods.
-    #[derive(Default)]
-    struct RecordingHandler(Mutex<Vec<String>>);
-
-    impl RecordingHandler {
-        fn record(&self, call: &[&str]) -> HookResponse {
-            self.0.lock().unwrap().push(call.join(" "));
-            HookResponse::Proceed
-        }
-    }
-
-    impl HookHandler for RecordingHandler {
-        fn before_cluster_upgrade(
-            &self,
-            cluster: &ClusterKey,
-            from: &str,
-            to: &str,
-            _: &Caller,
-        ) -> HookResponse {
-            self.record(&["before upgrade", &cluster.to_string(), from, to])
-        }
-
-        fn before_control_plane_upgrade(
-            &self,
-            cluster: &ClusterKey,
-            from: &str,
-            to: &str,
-            _: &Caller,
-        ) -> HookResponse {
-            self.record(&["before step", &cluster.to_string(), from, to])
-        }
-
-        fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-            self.record(&["after step", &cluster.to_string(), version])
-        }
-
-        fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-            self.record(&["after upgrade", &cluster.to_string(), version])
-        }
-
-        fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
-            self.record(&["before delete", &cluster.to_string()])
-        }
-    }
 
     /// Returns a request as Cluster API sends it, including fields that are not used.
     fn request(extra: &Value) -> Vec<u8> {
@@ -194,22 +146,22 @@ mod tests {
     }
 
     #[test]
-    fn each_hook_calls_its_own_method() {
+    fn each_hook_has_its_own_call() {
         let change = json!({"fromKubernetesVersion": "v1.34.4", "toKubernetesVersion": "v1.35.4"});
         let reached = json!({"kubernetesVersion": "v1.35.4"});
+        let (from, to) = ("v1.34.4", "v1.35.4");
+        let (whole, step) = (AnnouncedUpgrade::Whole { from, to }, AnnouncedUpgrade::Step { from, to });
         let rows = [
-            (Hook::BeforeClusterUpgrade, &change, "before upgrade fleet/blue v1.34.4 v1.35.4"),
-            (Hook::BeforeControlPlaneUpgrade, &change, "before step fleet/blue v1.34.4 v1.35.4"),
-            (Hook::AfterControlPlaneUpgrade, &reached, "after step fleet/blue v1.35.4"),
-            (Hook::AfterClusterUpgrade, &reached, "after upgrade fleet/blue v1.35.4"),
-            (Hook::BeforeClusterDelete, &json!({}), "before delete fleet/blue"),
+            (Hook::BeforeClusterUpgrade, &change, HookCall::BeforeUpgrade(whole)),
+            (Hook::BeforeControlPlaneUpgrade, &change, HookCall::BeforeUpgrade(step)),
+            (Hook::AfterControlPlaneUpgrade, &reached, HookCall::AfterControlPlaneUpgrade { version: to }),
+            (Hook::AfterClusterUpgrade, &reached, HookCall::AfterClusterUpgrade { version: to }),
+            (Hook::BeforeClusterDelete, &json!({}), HookCall::BeforeClusterDelete),
         ];
         for (hook, extra, call) in rows {
-            let handler = RecordingHandler::default();
             let request = HookRequest::parse(hook, &request(extra)).unwrap();
             assert_eq!((&request.cluster, request.overridden), (&ClusterKey::new("fleet", "blue"), false));
-            request.dispatch(&handler, &Caller::default());
-            assert_eq!(*handler.0.lock().unwrap(), [call], "{hook:?}");
+            assert_eq!(request.call(), call, "{hook:?}");
         }
     }
 

@@ -87,7 +87,7 @@ impl Handling {
         let handle = move || {
             // The thread holds the slot, because the caller may go away.
             let _slot = slot;
-            request.dispatch(handler.as_ref(), &caller)
+            handler.respond(&request.cluster, request.call(), &caller)
         };
         Ok(tokio::task::spawn_blocking(handle).await?)
     }

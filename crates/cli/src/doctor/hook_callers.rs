@@ -81,8 +81,8 @@ fn evaluate(policy: &NetworkPolicy, policy_namespace: &str, caller: &Caller) -> 
     match access(policy, policy_namespace, caller) {
         Access::Refused => {
             let message = format!(
-                "Cluster API runs in namespace {namespace}, from which NetworkPolicy {policy_namespace}/{POLICY} lets nobody \
-                 call the hooks"
+                "Cluster API runs in namespace {namespace}, but NetworkPolicy {policy_namespace}/{POLICY} does not \
+                 admit that namespace, so the hooks cannot be called"
             );
             Some(Finding::warning(CHECK, message, next_step))
         }

@@ -19,7 +19,7 @@ use super::resolver::{Resolved, Resolver};
 use crate::{
     caches::AllKinds,
     clusters::Clusters,
-    hooks::{Caller, HookHandler, HookResponse, PendingOperations},
+    hooks::{Caller, HookCall, HookHandler, HookResponse, PendingOperations},
 };
 
 /// Seconds after which Cluster API retries the hook.
@@ -34,46 +34,13 @@ pub struct ExtensionHooks {
 }
 
 impl HookHandler for ExtensionHooks {
-    fn before_cluster_upgrade(
-        &self,
-        cluster: &ClusterKey,
-        from: &str,
-        to: &str,
-        caller: &Caller,
-    ) -> HookResponse {
-        self.before(cluster, AnnouncedUpgrade::Whole { from, to }, caller)
-    }
-
-    fn before_control_plane_upgrade(
-        &self,
-        cluster: &ClusterKey,
-        from: &str,
-        to: &str,
-        caller: &Caller,
-    ) -> HookResponse {
-        self.before(cluster, AnnouncedUpgrade::Step { from, to }, caller)
-    }
-
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        let Some(requested) = self.requested_versions(cluster) else { return not_known(cluster) };
-        let version = match requested.reached(version) {
-            Ok(version) => version,
-            Err(error) => return unplanned(error),
-        };
-        let operations = self.pending_operations.answer(cluster);
-        let extensions = first_block(operations, || self.after_control_plane(cluster, &version));
-        first_block(extensions, || answer(after_control_plane(&self.followers(cluster), &version), &version))
-    }
-
-    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        HookResponse::Proceed
-    }
-
-    fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
-        if self.clusters.get(cluster).is_none() {
-            return not_known(cluster);
+    fn respond(&self, cluster: &ClusterKey, call: HookCall<'_>, caller: &Caller) -> HookResponse {
+        match call {
+            HookCall::BeforeUpgrade(announced) => self.before_upgrade(cluster, announced, caller),
+            HookCall::AfterControlPlaneUpgrade { version } => self.after_step(cluster, version),
+            HookCall::AfterClusterUpgrade { .. } => HookResponse::Proceed,
+            HookCall::BeforeClusterDelete => self.before_delete(cluster),
         }
-        self.before_delete(cluster)
     }
 }
 
@@ -89,6 +56,9 @@ impl ExtensionHooks {
     }
 
     fn before_delete(&self, cluster: &ClusterKey) -> HookResponse {
+        if self.clusters.get(cluster).is_none() {
+            return not_known(cluster);
+        }
         let facts = self.clusters.facts(cluster);
         let removed_first = self.all_kinds.removed_first(cluster).into_iter();
         let pending: Vec<_> = removed_first.map(|release| release.pending).collect();
@@ -98,7 +68,12 @@ impl ExtensionHooks {
         wait(waiting_text(&pending, facts.uninstall_deadline))
     }
 
-    fn before(&self, cluster: &ClusterKey, announced: AnnouncedUpgrade<'_>, caller: &Caller) -> HookResponse {
+    fn before_upgrade(
+        &self,
+        cluster: &ClusterKey,
+        announced: AnnouncedUpgrade<'_>,
+        caller: &Caller,
+    ) -> HookResponse {
         let Some(requested) = self.requested_versions(cluster) else { return not_known(cluster) };
         let upgrade = match requested.steps(announced) {
             Ok(upgrade) => upgrade,
@@ -112,6 +87,17 @@ impl ExtensionHooks {
         })
     }
 
+    fn after_step(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
+        let Some(requested) = self.requested_versions(cluster) else { return not_known(cluster) };
+        let version = match requested.reached(version) {
+            Ok(version) => version,
+            Err(error) => return unplanned(error),
+        };
+        let operations = self.pending_operations.answer(cluster);
+        let extensions = first_block(operations, || self.extensions_after_step(cluster, &version));
+        first_block(extensions, || answer(after_control_plane(&self.followers(cluster), &version), &version))
+    }
+
     fn followers(&self, cluster: &ClusterKey) -> Vec<KubernetesFollower> {
         let known = self.clusters.get(cluster);
         let uid = known.as_ref().and_then(|cluster| cluster.uid());
@@ -119,7 +105,7 @@ impl ExtensionHooks {
         self.all_kinds.kubernetes_followers(cluster, &labels, uid.as_deref())
     }
 
-    fn after_control_plane(&self, cluster: &ClusterKey, version: &Version) -> HookResponse {
+    fn extensions_after_step(&self, cluster: &ClusterKey, version: &Version) -> HookResponse {
         let Some(resolved) = self.resolved(cluster) else { return self.unknown(cluster) };
         if resolved.input.kubernetes.current != *version {
             return wait("the extensions of this cluster are being resolved".to_owned());
@@ -355,11 +341,12 @@ mod tests {
         let (hooks, blue) = (hooks_without_addons(clusters), ClusterKey::new("fleet", "blue"));
         let caller = Caller::default();
         [
-            hooks.before_cluster_upgrade(&blue, from, to, &caller),
-            hooks.before_control_plane_upgrade(&blue, from, to, &caller),
-            hooks.after_control_plane_upgrade(&blue, to),
-            hooks.before_cluster_delete(&blue),
+            HookCall::BeforeUpgrade(AnnouncedUpgrade::Whole { from, to }),
+            HookCall::BeforeUpgrade(AnnouncedUpgrade::Step { from, to }),
+            HookCall::AfterControlPlaneUpgrade { version: to },
+            HookCall::BeforeClusterDelete,
         ]
+        .map(|call| hooks.respond(&blue, call, &caller))
     }
 
     fn with_topology(version: &str) -> Clusters {

@@ -15,7 +15,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::*;
-use crate::certificates::{CERTIFICATE_LIFETIME, Certificates};
+use crate::{
+    HookCall,
+    certificates::{CERTIFICATE_LIFETIME, Certificates},
+};
 
 const NAME: &str = "hooks.ships.svc";
 const LIMIT: Duration = Duration::from_mins(1);
@@ -26,35 +29,13 @@ enum FailingHandler {
     Panicking,
 }
 
-impl FailingHandler {
-    fn fail(&self) -> HookResponse {
+impl HookHandler for FailingHandler {
+    fn respond(&self, _: &ClusterKey, _: HookCall<'_>, _: &Caller) -> HookResponse {
         match self {
             Self::Slow(end) => end.lock().unwrap().recv().unwrap_err(),
             Self::Panicking => panic!("no response"),
         };
         HookResponse::Proceed
-    }
-}
-
-impl HookHandler for FailingHandler {
-    fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
-        self.fail()
-    }
-
-    fn before_control_plane_upgrade(&self, _: &ClusterKey, _: &str, _: &str, _: &Caller) -> HookResponse {
-        self.fail()
-    }
-
-    fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        self.fail()
-    }
-
-    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        self.fail()
-    }
-
-    fn before_cluster_delete(&self, _: &ClusterKey) -> HookResponse {
-        self.fail()
     }
 }
 
@@ -88,18 +69,6 @@ impl PlanningHandler {
         (Arc::new(Self { begun: AtomicUsize::new(0), ended }), ends)
     }
 
-    fn plan(&self, caller: &Caller) -> HookResponse {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let started = Instant::now();
-        while !caller.has_given_up() && started.elapsed() < LIMIT {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if caller.has_given_up() {
-            let _ = self.ended.send(());
-        }
-        HookResponse::Proceed
-    }
-
     async fn wait_begun(&self, count: usize) {
         let begun = async {
             while self.begun.load(Ordering::SeqCst) < count {
@@ -111,29 +80,15 @@ impl PlanningHandler {
 }
 
 impl HookHandler for PlanningHandler {
-    fn before_cluster_upgrade(&self, _: &ClusterKey, _: &str, _: &str, caller: &Caller) -> HookResponse {
-        self.plan(caller)
-    }
-
-    fn before_control_plane_upgrade(
-        &self,
-        _: &ClusterKey,
-        _: &str,
-        _: &str,
-        caller: &Caller,
-    ) -> HookResponse {
-        self.plan(caller)
-    }
-
-    fn after_control_plane_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        HookResponse::Proceed
-    }
-
-    fn after_cluster_upgrade(&self, _: &ClusterKey, _: &str) -> HookResponse {
-        HookResponse::Proceed
-    }
-
-    fn before_cluster_delete(&self, _: &ClusterKey) -> HookResponse {
+    fn respond(&self, _: &ClusterKey, _: HookCall<'_>, caller: &Caller) -> HookResponse {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let started = Instant::now();
+        while !caller.has_given_up() && started.elapsed() < LIMIT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if caller.has_given_up() {
+            let _ = self.ended.send(());
+        }
         HookResponse::Proceed
     }
 }

@@ -6,9 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chandler_core::identity::ClusterKey;
+use chandler_core::{extension::AnnouncedUpgrade, identity::ClusterKey};
 use chandler_hooks::{
-    Caller, Endpoint, FailurePolicy, Hook, HookHandler, HookResponse, HookServer, Options, Registration,
+    Caller, Endpoint, FailurePolicy, Hook, HookCall, HookHandler, HookResponse, HookServer, Options,
+    Registration,
 };
 use chandler_sandbox::{
     plane::free_port,
@@ -134,9 +135,19 @@ impl ScriptedHandler {
     pub fn calls(&self) -> Vec<String> {
         self.calls.lock().unwrap().clone()
     }
+}
 
-    fn respond(&self, hook: Hook, cluster: &ClusterKey, versions: &[&str]) -> HookResponse {
-        let call = [&[hook.name(), &cluster.name][..], versions].concat().join(" ");
+impl HookHandler for ScriptedHandler {
+    fn respond(&self, cluster: &ClusterKey, call: HookCall<'_>, _: &Caller) -> HookResponse {
+        use AnnouncedUpgrade::{Step, Whole};
+        let (hook, versions) = match call {
+            HookCall::BeforeUpgrade(Whole { from, to }) => (Hook::BeforeClusterUpgrade, vec![from, to]),
+            HookCall::BeforeUpgrade(Step { from, to }) => (Hook::BeforeControlPlaneUpgrade, vec![from, to]),
+            HookCall::AfterControlPlaneUpgrade { version } => (Hook::AfterControlPlaneUpgrade, vec![version]),
+            HookCall::AfterClusterUpgrade { version } => (Hook::AfterClusterUpgrade, vec![version]),
+            HookCall::BeforeClusterDelete => (Hook::BeforeClusterDelete, Vec::new()),
+        };
+        let call = [&[hook.name(), &cluster.name][..], &versions].concat().join(" ");
         let mut calls = self.calls.lock().unwrap();
         if !calls.contains(&call) {
             calls.push(call);
@@ -145,34 +156,6 @@ impl ScriptedHandler {
             Some((configured, response)) if *configured == hook => response.clone(),
             _ => HookResponse::Proceed,
         }
-    }
-}
-
-impl HookHandler for ScriptedHandler {
-    fn before_cluster_upgrade(&self, cluster: &ClusterKey, from: &str, to: &str, _: &Caller) -> HookResponse {
-        self.respond(Hook::BeforeClusterUpgrade, cluster, &[from, to])
-    }
-
-    fn before_control_plane_upgrade(
-        &self,
-        cluster: &ClusterKey,
-        from: &str,
-        to: &str,
-        _: &Caller,
-    ) -> HookResponse {
-        self.respond(Hook::BeforeControlPlaneUpgrade, cluster, &[from, to])
-    }
-
-    fn after_control_plane_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        self.respond(Hook::AfterControlPlaneUpgrade, cluster, &[version])
-    }
-
-    fn after_cluster_upgrade(&self, cluster: &ClusterKey, version: &str) -> HookResponse {
-        self.respond(Hook::AfterClusterUpgrade, cluster, &[version])
-    }
-
-    fn before_cluster_delete(&self, cluster: &ClusterKey) -> HookResponse {
-        self.respond(Hook::BeforeClusterDelete, cluster, &[])
     }
 }
 
