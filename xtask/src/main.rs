@@ -5,6 +5,7 @@ mod ci;
 mod command;
 mod demo;
 mod dist;
+mod duration;
 mod generate;
 mod go;
 mod hostile;

@@ -1,15 +1,23 @@
 //! Runs the Go and Rust tests.
 
 mod ignored;
+mod times;
 
-use std::{env, path::Path, process::Command, thread};
+use std::{
+    env,
+    io::{self, IsTerminal as _},
+    path::Path,
+    process::Command,
+    thread,
+};
 
 use anyhow::Result;
 
 use crate::{
     build::{self, Binaries},
-    command::{command, output, run as run_command},
+    command::{command, output, run as run_command, run_lines},
     go,
+    test::times::TestTimes,
 };
 
 /// Almost half of the CPU time of an API server is garbage collection, and API servers take most of the time of the tests.
@@ -17,6 +25,12 @@ const LESS_GARBAGE_COLLECTION: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMI
 
 /// How many tests of a binary run at the same time; also read by `cargo test`.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// When cargo prints colors. What it prints is read before it is printed, so it does not see the terminal.
+const COLOR: &str = "CARGO_TERM_COLOR";
+
+/// All tests but those in documentation, which has none: looking for them compiles the crates again.
+const ALL: &[&str] = &["--lib", "--bins", "--tests"];
 
 /// Which ignored tests run. They need programs that no other test needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,9 +59,13 @@ pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<(
         Ignored::Skip => Vec::new(),
         Ignored::WhereBuilt | Ignored::Run => ignored::arguments(&skipped),
     };
-    run_command(cargo_test(root, binaries, &[&["--no-fail-fast"], &*arguments].concat()))?;
+    let mut times = TestTimes::new()?;
+    let mut tests = cargo_test(root, binaries, &[ALL, &["--no-fail-fast"], &*arguments].concat());
+    tests.env(times::RECORD, times.record());
+    let result = run_lines(tests, |line| times.read(line));
+    eprintln!("{}", times.summary());
     print_skipped(&skipped);
-    Ok(())
+    result
 }
 
 /// Runs the tests that do not need the sandbox.
@@ -72,6 +90,9 @@ fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
     tests.env("CHANDLER_BIN", &binaries.chandler).env("CHANDLER_SANDBOX_BIN", &binaries.sandbox);
     tests.env("CHANDLER_TOOL", &binaries.driver).env("CHANDLER_AGENT_BIN", &binaries.agent);
     tests.envs(LESS_GARBAGE_COLLECTION);
+    if io::stdout().is_terminal() && env::var_os(COLOR).is_none() {
+        tests.env(COLOR, "always");
+    }
     if env::var_os(TEST_THREADS).is_none() {
         tests.env(TEST_THREADS, test_threads().to_string());
     }
@@ -83,9 +104,10 @@ fn test_threads() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
+const LIST_IGNORED: [&str; 6] = ["--quiet", "--", "--ignored", "--list", "--format", "terse"];
+
 fn list_ignored(root: &Path, binaries: &Binaries) -> Result<Vec<String>> {
-    let listed =
-        output(cargo_test(root, binaries, &["--quiet", "--", "--ignored", "--list", "--format", "terse"]))?;
+    let listed = output(cargo_test(root, binaries, &[ALL, &LIST_IGNORED].concat()))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 

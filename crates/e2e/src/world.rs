@@ -18,6 +18,7 @@ use chandler_sandbox::{
     provider::cluster_resource,
     repository::ChartRepository,
     service_account,
+    test_record::{self, Record, current_test, since_epoch},
     testing::{self, SharedSandbox},
 };
 use k8s_openapi::{
@@ -55,8 +56,15 @@ pub struct World {
 /// Tests run in parallel, except those that need the whole machine.
 static SLOTS: RwLock<()> = RwLock::const_new(());
 
-/// Permission for a test to run, in parallel with others or exclusively.
-pub enum TestSlot {
+/// Permission for a test to run, in parallel with others or exclusively. Its end is recorded.
+pub struct TestSlot {
+    _permit: Permit,
+    test: String,
+    start: Duration,
+    waited: Duration,
+}
+
+enum Permit {
     Shared { _guard: RwLockReadGuard<'static, ()> },
     Exclusive { _guard: RwLockWriteGuard<'static, ()> },
 }
@@ -75,7 +83,7 @@ impl TestSlot {
         if let Some(slot) = held.upgrade() {
             return slot;
         }
-        let slot = Arc::new(Self::Shared { _guard: SLOTS.read().await });
+        let slot = Self::new(async { Permit::Shared { _guard: SLOTS.read().await } }).await;
         *held = Arc::downgrade(&slot);
         slot
     }
@@ -85,9 +93,29 @@ impl TestSlot {
         let held = HELD.with(Arc::clone);
         let mut held = held.lock().await;
         assert!(held.upgrade().is_none(), "the test has a slot");
-        let slot = Arc::new(Self::Exclusive { _guard: SLOTS.write().await });
+        let slot = Self::new(async { Permit::Exclusive { _guard: SLOTS.write().await } }).await;
         *held = Arc::downgrade(&slot);
         slot
+    }
+
+    async fn new(permit: impl Future<Output = Permit>) -> Arc<Self> {
+        let asked = since_epoch();
+        let permit = permit.await;
+        let start = since_epoch();
+        let waited = start.saturating_sub(asked);
+        Arc::new(Self { _permit: permit, test: current_test(), start, waited })
+    }
+}
+
+impl Drop for TestSlot {
+    fn drop(&mut self) {
+        test_record::append(&Record::Test {
+            test: &self.test,
+            start_millis: self.start.as_millis(),
+            waited_millis: self.waited.as_millis(),
+            ran_millis: since_epoch().saturating_sub(self.start).as_millis(),
+            failed: std::thread::panicking(),
+        });
     }
 }
 

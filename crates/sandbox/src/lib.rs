@@ -32,6 +32,7 @@ pub mod requests;
 pub mod sandbox;
 pub mod service_account;
 pub mod state;
+pub mod test_record;
 pub mod testing;
 pub mod webhook;
 

@@ -25,6 +25,7 @@ pub use self::shared_etcd::SharedEtcd;
 use crate::assets::{Assets, Binary, KubernetesVersion};
 use crate::process::{Child, GRACE_PERIOD, Spec};
 use crate::requests::{AuditLog, RequestCounts};
+use crate::test_record::{self, Record};
 use crate::{certificates, kubeconfig, process};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(90);
@@ -123,7 +124,14 @@ impl Plane {
     }
 
     async fn launch(&self) -> Result<(), Error> {
-        self.launch_missing(&mut *self.children.lock().await).await
+        let start = Instant::now();
+        self.launch_missing(&mut *self.children.lock().await).await?;
+        test_record::append(&Record::Plane {
+            directory: &self.options.dir,
+            full: self.options.nodes.is_some(),
+            ready_after_millis: start.elapsed().as_millis(),
+        });
+        Ok(())
     }
 
     /// Starts all processes, or all but etcd if `children` contains it.

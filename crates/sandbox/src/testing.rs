@@ -18,6 +18,7 @@ use crate::process::Identity;
 use crate::progress::{self, Silent};
 use crate::provider::ClusterKey;
 use crate::sandbox::{self, Sandbox};
+use crate::test_record::{self, Record};
 
 /// An error while creating a fixture.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +147,7 @@ impl SharedSandbox {
 
     /// Creates a namespace with a unique name on the management cluster.
     pub async fn namespace(&self, prefix: &str) -> Result<String, Error> {
-        let name = format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+        let name = unique_name(prefix);
         let namespaces: Api<Namespace> = Api::all(self.management().client().await?);
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some(name.clone());
@@ -195,9 +196,17 @@ impl SharedSandbox {
 /// Creates an empty folder, which a later test process removes.
 pub async fn fresh_dir(prefix: &str) -> Result<PathBuf, Error> {
     let base = FOLDER.get_or_try_init(|| async { process_folder() }).await?;
-    let dir = base.join(format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed)));
+    let dir = base.join(unique_name(prefix));
     fs::create_dir_all(&dir).map_err(|source| Error::Folder { path: dir.clone(), source })?;
     Ok(dir)
+}
+
+/// Returns a name that no other test of this process has.
+fn unique_name(prefix: &str) -> String {
+    let name = format!("{prefix}-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+    let (test, process) = (test_record::current_test(), std::process::id());
+    test_record::append(&Record::Name { test: &test, process, name: &name });
+    name
 }
 
 /// Creates the folder of this process. Also removes those of processes that have exited, because statics are never
