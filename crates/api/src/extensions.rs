@@ -129,6 +129,9 @@ pub const ROLLOUT_SKIP_ANNOTATION: &str = "chandler.dev/rollout-skip";
 /// Annotation of a placement with the targets, separated by commas, that no release is updated to any more, and from which those
 /// that were updated are rolled back. `chandler rollout abort` writes it.
 pub const ROLLOUT_ABORT_ANNOTATION: &str = "chandler.dev/rollout-abort";
+/// Annotation of a placement with the release objects that its rollout has deleted because their releases get another name or
+/// namespace, as JSON. A rollout writes it before, and removes it once their successors are there.
+pub const ROLLOUT_REPLACED_ANNOTATION: &str = "chandler.dev/rollout-replaced";
 /// Annotation of a release object with the revision that a user wants to restore, `inputDigest` of its status, and its generation,
 /// separated by dots. `chandler rollback` writes it. It has no effect once both have changed.
 pub const ROLLBACK_ANNOTATION: &str = "chandler.dev/rollback-to";

@@ -62,7 +62,13 @@ fn text(objects: &AnnotatedObjects<'_>, changes: &[Change]) -> String {
         };
     }
     if let (AnnotatedObjects::Placement(placement), true) = (objects, changes.is_empty()) {
-        let _ = writeln!(text, "No release of {} has failed, so nothing is tried again.", placement.object);
+        let _ = writeln!(
+            text,
+            "No operation of {} has failed, so nothing is tried again; `chandler describe {}` shows releases that are \
+             deployed and not healthy.",
+            placement.object,
+            placement.object.argument()
+        );
     }
     text
 }
@@ -93,7 +99,8 @@ mod tests {
         let ready = AnnotatedObjects::Placement(&other);
         assert_eq!(
             text(&ready, &ready.retry(&fleet, now)),
-            "No release of HelmChartProxy fleet/other has failed, so nothing is tried again.\n"
+            "No operation of HelmChartProxy fleet/other has failed, so nothing is tried again; `chandler describe \
+             hcp/other` shows releases that are deployed and not healthy.\n"
         );
     }
 }

@@ -22,6 +22,9 @@ pub const LATEST_PROBE: Duration = PROBE_AFTER.saturating_add(TICK);
 ///
 /// An outage that begins right after an answer is noticed after `LATEST_PROBE + ANSWER_TIMEOUT` at the latest: 34 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(21);
+/// A longer break between two answers of a cluster is an outage, though perhaps one that is not
+/// reported: what happened on the cluster meanwhile was not seen.
+pub const LONGEST_BREAK: Duration = LATEST_PROBE.saturating_add(Duration::from_secs(7));
 /// How long the last known state of a cluster is kept while it is not watched: until a first request that is not answered has
 /// failed, so that its error is part of the report.
 pub const REPORT_AFTER: Duration = Duration::from_secs(22);

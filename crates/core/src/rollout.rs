@@ -10,6 +10,7 @@ mod late;
 mod member;
 mod plan;
 mod record;
+mod replaced;
 mod report;
 mod requests;
 mod running;
@@ -24,6 +25,7 @@ pub use self::{
     },
     plan::{RolloutPlan, plan},
     record::{RolloutRecord, RolloutTarget, shared_digest, target_of},
+    replaced::Replaced,
     report::condition,
     requests::{RolloutRequests, aborted_revision},
     running::running_targets,

@@ -22,6 +22,7 @@ use chandler_core::{
 };
 use chandler_telemetry::RequestCounter;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client, Resource as _,
@@ -33,6 +34,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::follower::Follower;
 use crate::{
+    answers::Answers,
     budget::ResponseBudgets,
     health::HealthWatches,
     inventory,
@@ -76,6 +78,7 @@ pub struct Connection {
     uid: Option<String>,
     state: Mutex<State>,
     list_again: Arc<Notify>,
+    answers: Answers,
     health: HealthWatches,
     _stop: DropGuard,
 }
@@ -119,6 +122,11 @@ impl Connection {
     /// Returns how to reach the cluster. `None` means that its kubeconfig has not been read yet.
     pub fn target(&self) -> Option<Target> {
         self.lock().reached.as_ref().map(|reached| Target::clone(&reached.target))
+    }
+
+    /// Returns since when the cluster answers without a long break. `None` if it does not.
+    pub fn answers_since(&self) -> Option<Timestamp> {
+        self.answers.since()
     }
 
     /// Returns the watches of the objects of the tool's releases. They are open only while the cluster is available.
@@ -256,6 +264,7 @@ impl Connections {
                 reached: None,
             }),
             list_again: list_again.clone(),
+            answers: Answers::default(),
             health: health.clone(),
             _stop: stop.clone().drop_guard(),
         });

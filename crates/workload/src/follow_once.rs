@@ -12,6 +12,7 @@ use chandler_telemetry::RequestCounter;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    answers::Answers,
     budget::ResponseBudgets,
     deadline::WATCH_SILENCE,
     inventory::{InventoryWatch, WatchEnd},
@@ -33,7 +34,8 @@ pub async fn follow_once(
     };
     reach::check_addresses(target, &options.addresses)?;
     let TargetClient { client, probe, .. } = reach::client(target, &options)?;
-    let watch = InventoryWatch::open(client, probe, records, PendingRecords::default()).await?;
+    let watch =
+        InventoryWatch::open(client, probe, records, PendingRecords::default(), Answers::default()).await?;
     match watch.run(&Notify::new(), &Semaphore::new(1), |_, _| {}).await {
         WatchEnd::Broken { failure, .. } => Err(failure),
         WatchEnd::Expired => {

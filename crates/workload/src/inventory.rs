@@ -28,6 +28,7 @@ use tokio::{
 
 use self::record::Record;
 use crate::{
+    answers::Answers,
     budget::KeptShare,
     page_size::PageSize,
     pages::{Change, Event, Page},
@@ -97,17 +98,18 @@ pub struct InventoryWatch {
     /// `None` means that the cluster does not serve the kind of the records, or that the watch is being opened again.
     events: Option<Lines>,
     version: String,
-    last_answer: Instant,
+    answers: Answers,
 }
 
 impl InventoryWatch {
     /// Lists the records and opens the watch. `probe` asks the cluster whenever the watch sends nothing. `pending` is what the
-    /// last watch has seen.
+    /// last watch has seen. Every answer is recorded in `answers`.
     pub async fn open(
         client: ClusterClient,
         probe: Probe,
         records: Arc<ReleaseRecords>,
         pending: PendingRecords,
+        answers: Answers,
     ) -> Result<Self, Failure> {
         let path = DynamicObject::url_path(&resource(&records)?, None);
         let mut watch = Self {
@@ -119,10 +121,10 @@ impl InventoryWatch {
             inventory: Arc::default(),
             events: None,
             version: String::new(),
-            last_answer: Instant::now(),
+            answers,
         };
         watch.list_and_watch(pending).await.map_err(|error| error.failure())?;
-        watch.last_answer = Instant::now();
+        watch.answers.record();
         Ok(watch)
     }
 
@@ -226,7 +228,7 @@ impl InventoryWatch {
             };
             let line = tokio::select! {
                 line = events.next() => line,
-                silent = until_silent(&mut self.probe, &mut self.last_answer) => return silent,
+                silent = until_silent(&mut self.probe, &self.answers) => return silent,
                 () = list_again.notified() => return WatchEnd::ListAgain,
             };
             let line = match line {
@@ -240,7 +242,7 @@ impl InventoryWatch {
                 }
                 continue;
             };
-            self.last_answer = Instant::now();
+            self.answers.record();
             let applied = self.apply_event(&line);
             drop(line);
             match applied {
@@ -268,17 +270,17 @@ impl InventoryWatch {
             in_turn(turn, async { client.open(request?).await }).await
         };
         // As if the cluster were asked meanwhile whether it still answers.
-        let deadline = self.last_answer + LATEST_PROBE + ANSWER_TIMEOUT;
+        let deadline = self.answers.last() + LATEST_PROBE + ANSWER_TIMEOUT;
         let failure = match tokio::time::timeout_at(deadline, open).await {
             Ok(Ok(events)) => {
                 self.events = Some(events);
-                self.last_answer = Instant::now();
+                self.answers.record();
                 return Ok(());
             }
             Ok(Err(error)) => error.failure(),
             Err(_) => no_answer(),
         };
-        Err(WatchEnd::Broken { failure, silent_since: Some(self.last_answer) })
+        Err(WatchEnd::Broken { failure, silent_since: Some(self.answers.last()) })
     }
 
     /// Takes in an event. Returns the release that has changed.
@@ -326,15 +328,15 @@ fn broken(error: &WatchError) -> WatchEnd {
 }
 
 /// Waits until the cluster has stopped answering: asks whenever nothing was heard for a while. Any answer counts, even a
-/// refusal, and is recorded in `last_answer`.
-async fn until_silent(probe: &mut Probe, last_answer: &mut Instant) -> WatchEnd {
+/// refusal, and is recorded.
+async fn until_silent(probe: &mut Probe, answers: &Answers) -> WatchEnd {
     loop {
-        let at = probe_at(ticks::since_start(*last_answer), probe.is_connected());
+        let at = probe_at(ticks::since_start(answers.last()), probe.is_connected());
         tokio::time::sleep_until(ticks::after_start(at)).await;
         if let Err(failure) = wait_for_answer(probe).await {
-            return WatchEnd::Broken { failure, silent_since: Some(*last_answer) };
+            return WatchEnd::Broken { failure, silent_since: Some(answers.last()) };
         }
-        *last_answer = Instant::now();
+        answers.record();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Access to workload clusters from Rust: connections, the inventory of their releases, and the health
 //! of the objects of these.
 
+mod answers;
 #[cfg(test)]
 mod api_server;
 mod budget;

@@ -14,7 +14,7 @@ pub struct RevisionHealth {
     pub generation: i64,
     /// How far its objects are.
     pub state: RevisionState,
-    /// Since when it is in this state. `Healthy`: since when all objects have been healthy.
+    /// Since when it is in this state.
     pub since: Time,
 }
 

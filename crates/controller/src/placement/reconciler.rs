@@ -133,6 +133,10 @@ where
         let compose = ComposeMode { package_of: None, write_values };
         let composition = self.compose_confirmed(&selected, &unconfirmed, existing, &compose).await?;
         let to_write = self.roll_out(reference, &selection, scope, &rollout, composition, existing).await?;
+        let Some(to_write) = to_write else {
+            self.context.queue.pending.add(reference, &ReconcileScope::All);
+            return Ok(Action::requeue(Duration::ZERO));
+        };
         let failing = to_write.failing;
         let transient = failing.iter().filter(|(_, error)| error.is_transient()).map(|(key, _)| key.clone());
         let mut transient: Vec<_> = transient.collect();

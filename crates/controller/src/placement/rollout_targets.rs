@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
-    rollout::RolloutTarget,
+    rollout::{Replaced, RolloutTarget},
 };
 use kube::runtime::reflector::ObjectRef;
 
@@ -25,6 +25,8 @@ pub struct Targets {
     pub unknown: BTreeSet<ClusterKey>,
     /// An earlier package that cannot be composed any more, so that the newest one does not wait for it.
     pub abandoned: Option<String>,
+    /// The releases that are being replaced, as recorded last: the watch may not show that yet.
+    pub replaced: Option<Replaced>,
 }
 
 /// The targets of the clusters in the scope of a reconcile.
@@ -38,6 +40,17 @@ pub struct ComposedTargets {
 }
 
 impl Targets {
+    fn have_changed(&self, composed: &ComposedTargets) -> bool {
+        let changed = composed.of_clusters.iter().filter_map(|(cluster, new)| {
+            let old = self.of_clusters.get(cluster)?;
+            (!old.is_same_update(new) && old.kubernetes == new.kubernetes).then(|| old.update_key())
+        });
+        let changed: BTreeSet<_> = changed.collect();
+        let mut others =
+            self.of_clusters.iter().filter(|(cluster, _)| !composed.of_clusters.contains_key(*cluster));
+        others.any(|(_, target)| changed.contains(&target.update_key()))
+    }
+
     fn update(
         &mut self,
         scope: &ReconcileScope,
@@ -96,6 +109,16 @@ impl<P: kube::Resource<DynamicType = ()>> RolloutTargets<P> {
         self.0.lock().entry(placement.clone()).or_default().abandoned = Some(package.to_owned());
     }
 
+    /// Records which releases are being replaced.
+    pub fn set_replaced(&self, placement: &ObjectRef<P>, replaced: Replaced) {
+        self.0.lock().entry(placement.clone()).or_default().replaced = Some(replaced);
+    }
+
+    /// Returns whether a composed target shows that something has changed that clusters share which were not composed.
+    pub fn have_changed(&self, placement: &ObjectRef<P>, composed: &ComposedTargets) -> bool {
+        self.0.lock().get(placement).is_some_and(|known| known.have_changed(composed))
+    }
+
     /// Removes a deleted placement, or one without a rollout.
     pub fn forget(&self, placement: &ObjectRef<P>) {
         self.0.lock().remove(placement);
@@ -144,6 +167,24 @@ mod tests {
         assert_eq!(all.get(&placement).abandoned.as_deref(), Some("1"));
         all.forget(&placement);
         assert_eq!(packages(&all.get(&placement)), []);
+    }
+
+    #[test]
+    fn what_one_cluster_shows_may_concern_the_others() {
+        let all = RolloutTargets::<HelmChartProxy>::default();
+        let placement = ObjectRef::new("hello").within("fleet");
+        let changed = |composed: &ComposedTargets| all.have_changed(&placement, composed);
+        assert!(!changed(&composed(&["a"], "2")), "nothing is known yet");
+        all.update(&placement, &ReconcileScope::All, composed(&["a", "b"], "1"), |_| true);
+        assert!(!changed(&composed(&["a"], "1")));
+        assert!(changed(&composed(&["a"], "2")));
+        assert!(!changed(&composed(&["a", "b"], "2")), "there are no others");
+        let mut upgraded = composed(&["a"], "2");
+        upgraded.of_clusters.values_mut().for_each(|target| target.kubernetes = Some("1.35".to_owned()));
+        assert!(!changed(&upgraded), "only this cluster needs another package");
+        let scope = ReconcileScope::Clusters(HashSet::from([key("a")]));
+        all.update(&placement, &scope, composed(&["a"], "3"), |_| true);
+        assert!(!changed(&composed(&["a"], "2")), "it has a package of its own");
     }
 
     #[test]

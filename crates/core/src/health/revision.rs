@@ -38,6 +38,8 @@ pub struct Revision<'a> {
     /// Its objects.
     pub inventory: &'a [ObjectRecord],
     pub deployed_at: Option<Timestamp>,
+    /// Since when its cluster answers without a long break. `None` if it does not.
+    pub answers_since: Option<Timestamp>,
     /// How long its objects have to be healthy.
     pub min_ready: Duration,
 }
@@ -46,14 +48,13 @@ pub struct Revision<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JudgedRevision {
     pub state: RevisionState,
-    /// Since when all objects have been healthy, if they are.
-    pub healthy_since: Option<Timestamp>,
     /// When to judge again although nothing changes.
     pub recheck_at: Option<Timestamp>,
 }
 
 impl Revision<'_> {
-    /// Judges the revision. `confirm` is asked whether the objects were listed after a moment, once
+    /// Judges the revision. Its objects have to be healthy, and its cluster has to answer, for
+    /// `min_ready`: an outage is no time in which they were healthy. `confirm` is asked whether the objects were listed after a moment, once
     /// they seem to have been healthy until then: a watch that has stopped shows what was true
     /// before.
     pub fn judge(
@@ -81,7 +82,8 @@ impl Revision<'_> {
         if is_unhealthy {
             return JudgedRevision::of(RevisionState::Progressing);
         }
-        let since = since.unwrap_or(now);
+        let answers_since = self.answers_since.unwrap_or(now).min(now);
+        let since = since.map_or(answers_since, |since| since.max(answers_since));
         let shortest = if has_unknown { UNHEALTHY_GRACE_PERIOD } else { SHORTEST_WAIT };
         let wait = self.min_ready.max(shortest);
         let end = since.checked_add(wait).unwrap_or(Timestamp::MAX);
@@ -96,9 +98,7 @@ impl Revision<'_> {
                 recheck_at: now.checked_add(PENDING_RETRY).ok(),
                 ..JudgedRevision::of(RevisionState::Progressing)
             },
-            Confirmation::Confirmed if !has_unknown => {
-                JudgedRevision { healthy_since: Some(since), ..JudgedRevision::of(RevisionState::Healthy) }
-            }
+            Confirmation::Confirmed if !has_unknown => JudgedRevision::of(RevisionState::Healthy),
             Confirmation::Confirmed | Confirmation::Impossible => JudgedRevision::of(RevisionState::Unknown),
         }
     }
@@ -106,7 +106,7 @@ impl Revision<'_> {
 
 impl JudgedRevision {
     fn of(state: RevisionState) -> Self {
-        Self { state, healthy_since: None, recheck_at: None }
+        Self { state, recheck_at: None }
     }
 }
 
@@ -147,7 +147,12 @@ mod tests {
         let state_of = |wanted: &ObjectRecord| {
             objects.iter().find(|(kind, _)| *kind == wanted.kind).map(|(_, seen)| seen.clone()).unwrap()
         };
-        let revision = Revision { inventory: &inventory, deployed_at: Some(at(100)), min_ready: MIN_READY };
+        let revision = Revision {
+            inventory: &inventory,
+            deployed_at: Some(at(100)),
+            answers_since: Some(at(1)),
+            min_ready: MIN_READY,
+        };
         revision.judge(state_of, |_| confirmed, at(now))
     }
 
@@ -161,44 +166,27 @@ mod tests {
         let missing = Observation::Missing { since: at(1) };
         let with = |kind, observation| vec![("Deployment", seen(Healthy, 1)), (kind, observation)];
         let rows = [
-            ("healthy before", healthy(1), Confirmed, 129, RevisionState::Progressing, None, Some(130)),
-            ("healthy before", healthy(1), Confirmed, 130, RevisionState::Healthy, Some(100), None),
-            ("no list since", healthy(1), Pending, 130, RevisionState::Progressing, None, Some(145)),
-            ("not readable", healthy(1), Impossible, 130, RevisionState::Unknown, None, None),
-            ("healthy later", healthy(120), Confirmed, 149, RevisionState::Progressing, None, Some(150)),
-            ("healthy later", healthy(120), Confirmed, 150, RevisionState::Healthy, Some(120), None),
-            ("nothing", vec![], Confirmed, 130, RevisionState::Healthy, Some(100), None),
-            ("slow", with("Web", starting()), Confirmed, 999, RevisionState::Progressing, None, None),
-            ("missing", with("Web", missing), Confirmed, 999, RevisionState::Progressing, None, None),
-            ("failed", with("Web", crashing()), Confirmed, 129, RevisionState::Progressing, None, None),
-            ("failed", with("Web", crashing()), Pending, 130, RevisionState::Failed, None, None),
+            ("healthy before", healthy(1), Confirmed, 129, RevisionState::Progressing, Some(130)),
+            ("healthy before", healthy(1), Confirmed, 130, RevisionState::Healthy, None),
+            ("no list since", healthy(1), Pending, 130, RevisionState::Progressing, Some(145)),
+            ("not readable", healthy(1), Impossible, 130, RevisionState::Unknown, None),
+            ("healthy later", healthy(120), Confirmed, 149, RevisionState::Progressing, Some(150)),
+            ("healthy later", healthy(120), Confirmed, 150, RevisionState::Healthy, None),
+            ("nothing", vec![], Confirmed, 130, RevisionState::Healthy, None),
+            ("slow", with("Web", starting()), Confirmed, 999, RevisionState::Progressing, None),
+            ("missing", with("Web", missing), Confirmed, 999, RevisionState::Progressing, None),
+            ("failed", with("Web", crashing()), Confirmed, 129, RevisionState::Progressing, None),
+            ("failed", with("Web", crashing()), Pending, 130, RevisionState::Failed, None),
             (
                 "not seen",
                 with("Web", Observation::NotListed),
                 Pending,
                 130,
                 RevisionState::Progressing,
-                None,
                 Some(145),
             ),
-            (
-                "not seen",
-                with("Web", Observation::NotListed),
-                Confirmed,
-                130,
-                RevisionState::Unknown,
-                None,
-                None,
-            ),
-            (
-                "no status",
-                with("Gateway", seen(Unknown, 1)),
-                Confirmed,
-                130,
-                RevisionState::Unknown,
-                None,
-                None,
-            ),
+            ("not seen", with("Web", Observation::NotListed), Confirmed, 130, RevisionState::Unknown, None),
+            ("no status", with("Gateway", seen(Unknown, 1)), Confirmed, 130, RevisionState::Unknown, None),
             (
                 "no status yet",
                 with("Web", seen(Unknown, 1)),
@@ -206,15 +194,10 @@ mod tests {
                 130,
                 RevisionState::Progressing,
                 None,
-                None,
             ),
         ];
-        for (what, objects, confirmed, now, state, healthy_since, recheck_at) in rows {
-            let expected = JudgedRevision {
-                state,
-                healthy_since: healthy_since.map(at),
-                recheck_at: recheck_at.map(at),
-            };
+        for (what, objects, confirmed, now, state, recheck_at) in rows {
+            let expected = JudgedRevision { state, recheck_at: recheck_at.map(at) };
             assert_eq!(judge(&objects, confirmed, now), expected, "{what} at {now}");
         }
     }
@@ -222,8 +205,12 @@ mod tests {
     #[test]
     fn what_is_unknown_is_waited_for_at_least_as_long_as_what_is_unhealthy() {
         let objects = [object("Gateway")];
-        let revision =
-            Revision { inventory: &objects, deployed_at: Some(at(100)), min_ready: Duration::ZERO };
+        let revision = Revision {
+            inventory: &objects,
+            deployed_at: Some(at(100)),
+            answers_since: Some(at(1)),
+            min_ready: Duration::ZERO,
+        };
         let judge =
             |now| revision.judge(|_| Observation::NotListed, |_| Confirmation::Confirmed, at(now)).state;
         assert_eq!(judge(129), RevisionState::Progressing);
@@ -231,9 +218,36 @@ mod tests {
     }
 
     #[test]
+    fn an_outage_begins_the_time_again() {
+        let revision = |answers_since: Option<i64>| Revision {
+            inventory: &[],
+            deployed_at: Some(at(100)),
+            answers_since: answers_since.map(at),
+            min_ready: MIN_READY,
+        };
+        let judge = |answers_since, now| {
+            let judged = revision(answers_since).judge(
+                |_| Observation::NotListed,
+                |_| Confirmation::Confirmed,
+                at(now),
+            );
+            (judged.state, judged.recheck_at)
+        };
+        assert_eq!(judge(None, 135), (RevisionState::Progressing, Some(at(165))), "it does not answer");
+        assert_eq!(judge(Some(136), 137), (RevisionState::Progressing, Some(at(166))), "first contact");
+        assert_eq!(judge(Some(136), 166), (RevisionState::Healthy, None));
+        assert_eq!(judge(Some(99), 130), (RevisionState::Healthy, None));
+    }
+
+    #[test]
     fn a_revision_of_the_future_is_not_ready() {
         let judged = |now| {
-            let revision = Revision { inventory: &[], deployed_at: Some(at(900)), min_ready: Duration::ZERO };
+            let revision = Revision {
+                inventory: &[],
+                deployed_at: Some(at(900)),
+                answers_since: Some(at(1)),
+                min_ready: Duration::ZERO,
+            };
             revision.judge(|_| Observation::NotListed, |_| Confirmation::Confirmed, at(now)).state
         };
         assert_eq!(judged(100), RevisionState::Progressing);

@@ -10,8 +10,8 @@ use super::{
     plan::{KNOWN_AFTER, aborts},
 };
 
-/// Decides which releases that were ready count as failed, or as being updated again, because they
-/// are not ready now. For the others, this does not belong to the rollout.
+/// Decides which releases that were ready, or that a user has rolled back, count as failed, or as
+/// being updated again, because they are not ready now. For the others, this does not belong to the rollout.
 pub fn settle(
     settings: &RolloutSettings,
     members: &mut [Member<'_>],
@@ -21,6 +21,8 @@ pub fn settle(
     let is_skipped = |member: &Member<'_>| requests.skip.contains(&member.cluster.name);
     let waits = |member: &Member<'_>| member.state == MemberState::Outdated && !aborts(member, requests);
     let is_unfinished = members.iter().any(|member| waits(member) && !is_skipped(member));
+    // An abort rolls all of them back, and has stopped the rollout already.
+    let is_unwanted = |member: &Member<'_>| is_unfinished && !aborts(member, requests);
     let begun =
         members.iter().filter(|member| was_updated(member.state)).map(|member| settings.wave_of(member));
     let last_begun = begun.max();
@@ -39,6 +41,9 @@ pub fn settle(
                 Some(_) => MemberState::Unreachable,
                 None => MemberState::Current,
             },
+            MemberState::RolledBack { at, in_time } if is_unwanted(member) && (in_time || is_open(at)) => {
+                MemberState::Failed { at }
+            }
             MemberState::Interrupted(one) if one.until <= now => MemberState::Failed { at: one.until },
             state => state,
         };
@@ -62,7 +67,7 @@ fn was_updated(state: MemberState) -> bool {
         | MemberState::Failed { .. }
         | MemberState::Unhealthy { .. }
         | MemberState::Interrupted(_)
-        | MemberState::RolledBack => true,
+        | MemberState::RolledBack { .. } => true,
         MemberState::Outdated
         | MemberState::Current
         | MemberState::Unreachable

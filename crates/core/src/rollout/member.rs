@@ -67,13 +67,15 @@ pub enum MemberState {
     /// It has been updated, was ready, and is not for another reason. It is being updated again if that was `in_time`, or if its
     /// wave has not ended.
     Interrupted(Interruption),
-    /// It has been updated, and was rolled back for another reason than a failure.
-    RolledBack,
+    /// It has been updated, and a user has rolled it back. It has failed if others wait and that was `in_time`, or if its wave has
+    /// not ended: the user does not want the update.
+    RolledBack { at: Timestamp, in_time: bool },
     /// It has the target, but no rollout has updated it, or it was ready in time and is not any more.
     Current,
     /// Its cluster is unreachable.
     Unreachable,
-    /// Its Cluster is paused, it is suspended, or a user has to change something before its target is known.
+    /// It has not been updated, and its Cluster is paused, it is suspended, or a user has to change something before its target
+    /// is known.
     Paused,
     /// Its target is not known at the moment.
     Unknown,
@@ -128,7 +130,7 @@ pub fn member_state<R: ReleaseKind>(
         TargetState::Unknown(target) => (target, Some(MemberState::Unknown)),
     };
     if let Some(deleted) = release.meta().deletion_timestamp.as_ref().filter(|_| missing.is_none()) {
-        // It is installed again under another name.
+        // It is installed again, perhaps under another name.
         let until = after(deleted.0, rules.timeout);
         let is_updating = rules.now < until;
         return if is_updating { MemberState::Updating { until: Some(until) } } else { MemberState::Current };
@@ -142,18 +144,17 @@ pub fn member_state<R: ReleaseKind>(
     if let Some(at) = updated.as_ref().and_then(UpdatedMember::failed_at) {
         return MemberState::Failed { at };
     }
-    match (unavailable(release), missing) {
-        (Some(MemberState::Unreachable), None) => {
-            return updated.map_or(MemberState::Unreachable, |updated| updated.unreachable());
-        }
-        (Some(MemberState::Unreachable), Some(MemberState::Paused)) => return MemberState::Paused,
-        (Some(state), _) | (None, Some(state)) => return state,
-        (None, None) => {}
-    }
-    match updated {
-        Some(updated) => updated.state(),
-        None if record.is_some() => MemberState::Current,
-        None => MemberState::Outdated,
+    let unavailable = match (unavailable(release), missing) {
+        (Some(MemberState::Unreachable), Some(MemberState::Paused)) => Some(MemberState::Paused),
+        (state, missing) => state.or(missing),
+    };
+    match (unavailable, updated) {
+        (Some(MemberState::Unreachable), Some(updated)) if missing.is_none() => updated.unreachable(),
+        (Some(MemberState::Paused), Some(updated)) => updated.paused(),
+        (Some(state), _) => state,
+        (None, Some(updated)) => updated.state(),
+        (None, None) if record.is_some() => MemberState::Current,
+        (None, None) => MemberState::Outdated,
     }
 }
 
@@ -167,9 +168,7 @@ struct UpdatedMember<'a, R> {
 impl<R: ReleaseKind> UpdatedMember<'_, R> {
     /// Returns when the time to become ready is over.
     fn until(&self) -> Timestamp {
-        let Self { record, rules, .. } = self;
-        let begin = if record.unavailable { rules.now } else { record.available.unwrap_or(record.at) };
-        after(begin.max(record.at), rules.timeout)
+        after(self.record.at, self.rules.timeout)
     }
 
     fn state(&self) -> MemberState {
@@ -183,7 +182,10 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
             return self.ready_state(since, until);
         }
         match ReleaseReason::parse(&ready.reason) {
-            Some(ReleaseReason::RolledBack) => MemberState::RolledBack,
+            Some(ReleaseReason::RolledBack) => MemberState::RolledBack {
+                at: since.max(record.at),
+                in_time: record.ready.is_none() || since < until,
+            },
             Some(ReleaseReason::Unhealthy) if record.ready.is_some() => {
                 MemberState::Unhealthy { at: since.max(record.at), in_time: since < until }
             }
@@ -207,12 +209,11 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
             return updated(since, Checked::ResultOnly);
         }
         if let Some(ready) = record.ready {
-            let checked = if record.unchecked { Checked::ResultOnly } else { Checked::Health };
-            return updated(since.max(ready), checked);
+            return updated(since.max(ready), record.checked());
         }
         match self.health().map(|health| (health.state, health.since.0)) {
-            Some((RevisionState::Healthy, healthy)) => updated(since.max(healthy), Checked::Health),
-            Some((RevisionState::Unknown, _)) => updated(since, Checked::ResultOnly),
+            Some((RevisionState::Healthy, confirmed)) => updated(since.max(confirmed), Checked::Health),
+            Some((RevisionState::Unknown, confirmed)) => updated(since.max(confirmed), Checked::ResultOnly),
             // It seems to be ready, which is being confirmed.
             _ => self.updating_until(after(until, rules.min_ready.saturating_add(CONFIRM_TIMEOUT))),
         }
@@ -230,8 +231,7 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
     fn unreachable(&self) -> MemberState {
         let (Self { record, rules, .. }, until) = (self, self.until());
         if record.ready.is_none() {
-            // What was paused before holds nothing.
-            return if record.unavailable { MemberState::Unreachable } else { self.updating_until(until) };
+            return self.updating_until(until);
         }
         let status = self.release.status();
         let ready = status.and_then(|status| conditions::find(&status.conditions, "Ready"));
@@ -243,6 +243,14 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
             until: after(lost, rules.timeout).max(since),
             in_time: since < until,
         })
+    }
+
+    /// Returns the state of a release that a user has paused after its update, perhaps because of it: the last one.
+    fn paused(&self) -> MemberState {
+        match self.record.ready {
+            Some(ready_since) => MemberState::Updated { ready_since, checked: self.record.checked() },
+            None => self.updating_until(self.until()),
+        }
     }
 
     /// Returns the health of the newest revision, as the current spec has created it.
@@ -304,11 +312,7 @@ pub fn active_at(release: &impl ReleaseKind) -> Option<Timestamp> {
 
 /// Returns the record of a release object in this state, if it differs from the one that the object has. A paused object is left
 /// unchanged.
-pub fn observed_record<R: ReleaseKind>(
-    release: &R,
-    state: MemberState,
-    now: Timestamp,
-) -> Option<RolloutRecord> {
+pub fn observed_record<R: ReleaseKind>(release: &R, state: MemberState) -> Option<RolloutRecord> {
     let is_paused = release.annotations().contains_key(PAUSED_ANNOTATION);
     let old = RolloutRecord::of(release).filter(|record| record.from.is_some() && !is_paused)?;
     let mut new = old.clone();
@@ -316,20 +320,17 @@ pub fn observed_record<R: ReleaseKind>(
         MemberState::Updated { ready_since, checked } => {
             new.ready = old.ready.or(Some(ready_since));
             new.unchecked = checked == Checked::ResultOnly;
-            (new.failed, new.unhealthy, new.unavailable) = (None, None, false);
+            (new.failed, new.unhealthy) = (None, None);
         }
         MemberState::Failed { at } => new.failed = Some(at),
         MemberState::Unhealthy { at, .. } => new.unhealthy = Some(at),
         MemberState::Interrupted(interruption) => new.lost = interruption.lost.or(old.lost),
-        MemberState::Paused => new.unavailable = old.ready.is_none(),
-        MemberState::Updating { .. } if old.unavailable => {
-            (new.unavailable, new.available) = (false, Some(now));
-        }
         MemberState::Updating { .. }
         | MemberState::Outdated
-        | MemberState::RolledBack
+        | MemberState::RolledBack { .. }
         | MemberState::Current
         | MemberState::Unreachable
+        | MemberState::Paused
         | MemberState::Unknown => {}
     }
     (new != old).then_some(new)

@@ -81,8 +81,8 @@ pub(super) struct Counts {
     aborted: usize,
     /// Clusters that wait for an update, or may do so.
     waiting: usize,
-    /// Failures that count.
-    failed: usize,
+    /// The clusters whose failures count.
+    pub failed: Vec<String>,
     unavailable: usize,
     pub rolled_back: usize,
     pub unknown: usize,
@@ -94,6 +94,7 @@ impl Counts {
         let count = |is: &dyn Fn(&Member<'_>) -> bool| counted.iter().filter(|member| is(member)).count();
         let is_counted = |at: Timestamp| requests.resumed_at.is_none_or(|resumed| at > resumed);
         let is_failure = |member: &Member<'_>| matches!(member.state, S::Failed { at } | S::Unhealthy { at, .. } if is_counted(at));
+        let failures = counted.iter().filter(|member| is_failure(member));
         let is_unchecked =
             |member: &Member<'_>| matches!(member.state, S::Updated { checked: Checked::ResultOnly, .. });
         Self {
@@ -105,9 +106,9 @@ impl Counts {
             outdated: count(&|member| member.state == S::Outdated),
             aborted: count(&|member| aborts(member, requests)),
             waiting: count(&|member| waits(member, requests)),
-            failed: count(&is_failure),
+            failed: failures.map(|member| member.cluster.name.clone()).collect(),
             unavailable: count(&|member| matches!(member.state, S::Unreachable | S::Paused)),
-            rolled_back: count(&|member| member.state == S::RolledBack),
+            rolled_back: count(&|member| matches!(member.state, S::RolledBack { .. })),
             unknown: count(&|member| member.state == S::Unknown),
         }
     }
@@ -123,7 +124,7 @@ fn state_of(
     let is_unfinished = counts.waiting > 0 || counts.updating > 0;
     if counts.aborted > 0 && counts.waiting == 0 {
         RolloutState::Aborted
-    } else if stop_after > 0 && counts.failed >= stop_after {
+    } else if stop_after > 0 && counts.failed.len() >= stop_after {
         RolloutState::Stopped
     } else if requests.paused && is_unfinished {
         RolloutState::Paused
@@ -167,7 +168,7 @@ fn status_of(
         total: number(counts.total),
         updated: number(counts.updated),
         updating: number(counts.updating),
-        failed: number(counts.failed),
+        failed: number(counts.failed.len()),
         waiting: number((counts.outdated + counts.unknown).saturating_sub(begun)),
         unavailable: number(counts.unavailable),
         skipped: number(counts.skipped),

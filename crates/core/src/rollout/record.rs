@@ -8,6 +8,7 @@ use kube_core::{Resource, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Checked;
 use crate::{digest::Digest, release::ReleaseKind};
 
 /// Number of hexadecimal digits of a digest. They distinguish the few targets of one placement.
@@ -47,12 +48,6 @@ pub struct RolloutRecord {
     /// When the cluster was lost for the first time after the release was ready, while that counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Timestamp>,
-    /// Whether the release was paused when it was seen last, before it was ready.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unavailable: bool,
-    /// When it was available again: the time to become ready begins then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available: Option<Timestamp>,
 }
 
 impl RolloutRecord {
@@ -66,6 +61,11 @@ impl RolloutRecord {
         if let Some(text) = self.to_annotation() {
             release.annotations_mut().insert(ROLLOUT_ANNOTATION.to_owned(), text);
         }
+    }
+
+    /// Returns what was checked of a release that is ready.
+    pub fn checked(&self) -> Checked {
+        if self.unchecked { Checked::ResultOnly } else { Checked::Health }
     }
 
     /// Returns the value of the annotation.

@@ -12,6 +12,9 @@ use super::{
 };
 use crate::conditions::{NewCondition, Status};
 
+/// How many failed clusters a message names.
+const MAX_NAMES: usize = 3;
+
 /// Returns what a rollout does and waits for, for users.
 pub(super) fn message(
     status: &RolloutStatus,
@@ -38,9 +41,10 @@ pub(super) fn message(
         }
         RolloutState::Stopped => {
             let releases = if *failed == 1 { "1 release has" } else { &format!("{failed} releases have") };
+            let clusters = cluster_names(&counts.failed);
             format!(
-                "{wave}{progress}; it has stopped, because {releases} failed (`stopAfterFailures: {}`); fix the spec, or run \
-                 `chandler rollout resume`, `skip` or `abort`",
+                "{wave}{progress}; it has stopped, because {releases} failed, on {clusters} (`stopAfterFailures: {}`); fix the \
+                 spec, or run `chandler rollout resume`, `skip` or `abort`",
                 settings.stop_after_failures
             )
         }
@@ -69,6 +73,15 @@ pub(super) fn message(
         ));
     }
     parts.join("; ")
+}
+
+/// Names the first of some clusters.
+fn cluster_names(clusters: &[String]) -> String {
+    let named = clusters.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match clusters.len().saturating_sub(MAX_NAMES) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
 }
 
 fn without_fraction(time: Timestamp) -> Timestamp {

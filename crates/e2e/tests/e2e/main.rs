@@ -70,6 +70,7 @@ mod recorded_objects;
 mod recovery;
 mod remediation;
 mod rollout;
+mod rollout_bypasses;
 mod rollout_command;
 mod rollout_health;
 mod scale;

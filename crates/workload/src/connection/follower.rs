@@ -74,8 +74,10 @@ impl Follower {
             let (client, records) = (reached.client.clone(), reached.records.clone());
             let before = self.connection.upgrade();
             let pending = before.as_ref().map(|connection| connection.lock().pending.clone());
+            let answers = before.as_ref().map(|connection| connection.answers.clone()).unwrap_or_default();
             let versions = before.map(|connection| connection.health.versions());
-            let watch = InventoryWatch::open(client, probe, records, pending.unwrap_or_default()).await?;
+            let pending = pending.unwrap_or_default();
+            let watch = InventoryWatch::open(client, probe, records, pending, answers).await?;
             if let Some(connection) = self.connection.upgrade() {
                 connection.health.list_kinds_ahead(versions.unwrap_or_default(), watch.version());
                 connection.lock().reached = Some(reached.clone());

@@ -5,6 +5,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::{
+    answers::Answers,
     api_server::{ApiServer, LONG, client_options},
     reach::{self, TargetClient},
 };
@@ -38,7 +39,7 @@ fn record(name: &str, revision: u32, status: &str) -> Value {
 async fn open(server: &ApiServer) -> Result<InventoryWatch, Failure> {
     let options = client_options(&RequestCounter::default());
     let TargetClient { client, probe, .. } = reach::client(&server.target(), &options).unwrap();
-    InventoryWatch::open(client, probe, records(), PendingRecords::default()).await
+    InventoryWatch::open(client, probe, records(), PendingRecords::default(), Answers::default()).await
 }
 
 /// Follows a watch, and returns how it has ended after this event.

@@ -108,7 +108,8 @@ where
         }
     }
 
-    /// Returns the release objects to write: those that need not wait, and those whose turn it is, also outside of `scope`.
+    /// Returns the release objects to write: those that need not wait, and those whose turn it is, also outside of `scope`. `None`
+    /// means that those of all clusters have to be composed: what they share has changed, and it may not be the turn of these.
     pub(super) async fn roll_out(
         &self,
         reference: &ObjectRef<P>,
@@ -117,17 +118,20 @@ where
         mode: &RolloutMode,
         composition: Composition<P>,
         existing: &[Arc<P::Release>],
-    ) -> Result<ToWrite<P>, ReconcileError> {
+    ) -> Result<Option<ToWrite<P>>, ReconcileError> {
         let Composition { mut objects, mut failing, pending } = composition;
         if matches!(mode, RolloutMode::Off) {
             self.context.rollout_targets.forget(reference);
             let desired = objects.into_iter().map(|(key, one)| (key, one.map(|one| one.object))).collect();
-            return Ok(ToWrite { desired, existing: existing.to_vec(), failing });
+            return Ok(Some(ToWrite { desired, existing: existing.to_vec(), failing }));
         }
         let (all, _) = self.existing(reference, &ReconcileScope::All);
         let mut all = by_cluster::<P>(&all);
         self.pin_versions(&mut objects, &all, None).await;
         let (unheld, mut targets) = self.classify(objects, &all);
+        if *scope != ReconcileScope::All && self.context.rollout_targets.have_changed(reference, &targets) {
+            return Ok(None);
+        }
         targets.missing = self.missing_targets(&targets, &unheld, &failing, &pending);
         self.context
             .rollout_targets
@@ -151,11 +155,12 @@ where
             }
             all.extend(recorded);
         }
-        let (mut desired, failed) = self.write_postponed_values(mode, unheld, &all).await?;
+        let (mut desired, failed) = self.write_postponed_values(reference, mode, unheld, &all).await?;
         failing.extend(failed);
         if let Some(planned) = planned {
             let (updates, failed) = self.compose_updates(reference, planned, &all).await?;
             failing.extend(failed);
+            self.record_replaced(reference, selection, &updates, &all).await?;
             let is_listed: HashSet<_> =
                 existing.iter().filter_map(|release| P::cluster_of(release)).collect();
             for (key, object) in updates {
@@ -163,7 +168,7 @@ where
                 desired.insert(key, Some(object));
             }
         }
-        Ok(ToWrite { desired, existing, failing })
+        Ok(Some(ToWrite { desired, existing, failing }))
     }
 
     fn is_selected(&self, selection: &Selection, key: &ClusterKey) -> bool {
@@ -219,11 +224,19 @@ where
     /// failed for some.
     async fn write_postponed_values(
         &self,
+        reference: &ObjectRef<P>,
         mode: &RolloutMode,
         unheld: UnheldObjects<P>,
         all: &ClusterMap<Arc<P::Release>>,
     ) -> Result<(ClusterMap<Option<P::Release>>, ClusterMap<ComposeError>), ReconcileError> {
-        let now = Timestamp::now();
+        let (now, replaced) = (Timestamp::now(), self.replaced(reference));
+        let record = |key: &ClusterKey, object, kind, target: &RolloutTarget| {
+            let there = all.get(key).map(AsRef::as_ref);
+            let record = next_record(kind, there, target, now);
+            let is_first = kind == ChangeKind::FirstInstall;
+            let record = if is_first { replaced.first_record(&key.name, record) } else { record };
+            with_record(object, mode, there, &record)
+        };
         let (mut desired, mut postponed) = (ClusterMap::new(), ClusterMap::new());
         for (key, one) in unheld {
             let object = one.and_then(|Unheld { composed, target, kind }| {
@@ -231,8 +244,7 @@ where
                     postponed.insert(key.clone(), kind);
                     return None;
                 }
-                let there = all.get(&key).map(AsRef::as_ref);
-                Some(with_record(composed.object, mode, kind, there, &target, now))
+                Some(record(&key, composed.object, kind, &target))
             });
             desired.insert(key, object);
         }
@@ -240,8 +252,9 @@ where
             self.compose_again(postponed.keys().cloned().collect(), None, all).await?;
         for (key, one) in objects {
             let (Some(one), Some(kind)) = (one, postponed.get(&key)) else { continue };
-            let (target, there) = (self.target(&one), all.get(&key).map(AsRef::as_ref));
-            desired.insert(key, Some(with_record(one.object, mode, *kind, there, &target, now)));
+            let (target, kind) = (self.target(&one), *kind);
+            let object = record(&key, one.object, kind, &target);
+            desired.insert(key, Some(object));
         }
         Ok((desired, failing))
     }
@@ -305,24 +318,40 @@ where
         let requests = RolloutRequests::of(&*self.object);
         let known = self.context.rollout_targets.get(reference);
         let selected = self.selected(selection, &ReconcileScope::All);
+        let replaced = self.replaced(reference);
         let plan_for = |targets: &ClusterMap<RolloutTarget>| {
             let rules = self.member_rules(settings, &requests);
             let updates: BTreeMap<_, _> =
                 targets.values().map(|target| (target.update_key(), target)).collect();
             let mut members = Vec::new();
             for (cluster, object) in &selected {
-                let Some(release) = releases.get(cluster) else { continue };
+                let Some(release) = releases.get(cluster) else {
+                    let state = replaced.state(&cluster.name, &rules);
+                    let (labels, target) = (object.labels(), targets.get(cluster));
+                    members.extend(state.map(|state| Member {
+                        cluster,
+                        labels,
+                        target,
+                        state,
+                        active_at: None,
+                    }));
+                    continue;
+                };
                 let shared = || {
                     let of_release = target_of(&**release)?;
                     updates.get(&of_release.update_key()).copied()
                 };
                 let target = match targets.get(cluster) {
+                    // What is being deleted is no reason to wait or to stop.
+                    _ if object.metadata.deletion_timestamp.is_some() => TargetState::Paused(None),
                     _ if clusters::is_paused_or_deleting(object) => TargetState::Paused(shared()),
                     Some(target) => TargetState::Known(target),
                     None if known.unknown.contains(cluster) => TargetState::Unknown(shared()),
                     None => TargetState::Paused(shared()),
                 };
-                let state = match member_state(&**release, target, &rules) {
+                let replacing = replaced.state(&cluster.name, &rules);
+                let replacing = replacing.filter(|_| release.meta().deletion_timestamp.is_some());
+                let state = match replacing.unwrap_or_else(|| member_state(&**release, target, &rules)) {
                     MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
                     state => state,
                 };
@@ -333,7 +362,7 @@ where
             let records = members.iter().filter_map(|member| {
                 // Objects of paused Clusters are left unchanged.
                 selected.get(member.cluster).filter(|object| !clusters::is_paused_or_deleting(object))?;
-                let record = observed_record(&**releases.get(member.cluster)?, member.state, rules.now)?;
+                let record = observed_record(&**releases.get(member.cluster)?, member.state)?;
                 Some((member.cluster.clone(), record))
             });
             (plan(settings, &members, &requests, rules.now), records.collect())
@@ -398,13 +427,11 @@ where
 fn with_record<R: ReleaseKind>(
     mut object: R,
     mode: &RolloutMode,
-    kind: ChangeKind,
     existing: Option<&R>,
-    target: &RolloutTarget,
-    now: Timestamp,
+    record: &RolloutRecord,
 ) -> R {
     if matches!(mode, RolloutMode::On(_)) || existing.and_then(RolloutRecord::of).is_some() {
-        next_record(kind, existing, target, now).set(&mut object);
+        record.set(&mut object);
     }
     object
 }

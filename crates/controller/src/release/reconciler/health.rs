@@ -80,15 +80,17 @@ where
         let old = self.status.health.as_ref();
         let old = old.filter(|old| (old.revision, old.generation) == (revision, generation));
         let is_confirmed = old.is_some_and(|old| old.state == RevisionState::Healthy);
+        let answers_since = if is_confirmed { deployed_at } else { connection.answers_since() };
         // Others list the same kinds.
         let confirm = |after| {
             if is_confirmed { Confirmation::Confirmed } else { watches.confirm(&desired.release, after) }
         };
         let inventory = &self.status.inventory;
-        let revision_of_rollout = Revision { inventory, deployed_at, min_ready: settings.min_ready };
+        let revision_of_rollout =
+            Revision { inventory, deployed_at, answers_since, min_ready: settings.min_ready };
         let judged = revision_of_rollout.judge(|object| watches.observation(object), confirm, self.now);
         if old.is_none_or(|old| old.state != judged.state) {
-            let since = Time(judged.healthy_since.unwrap_or(self.now));
+            let since = Time(self.now);
             self.status.health = Some(RevisionHealth { revision, generation, state: judged.state, since });
         }
         judged.recheck_at

@@ -134,7 +134,24 @@ fn the_state_follows_from_record_and_conditions() {
             13,
             Failed { at: at(12) },
         ),
-        ("rolled back by a user", updated("False", "RolledBack", 12), 99, RolledBack),
+        (
+            "rolled back by a user",
+            updated("False", "RolledBack", 12),
+            99,
+            RolledBack { at: at(12), in_time: true },
+        ),
+        (
+            "rolled back by a user in time",
+            was_ready(updated("False", "RolledBack", 24)),
+            99,
+            RolledBack { at: at(24), in_time: true },
+        ),
+        (
+            "rolled back by a user later",
+            was_ready(updated("False", "RolledBack", 30)),
+            99,
+            RolledBack { at: at(30), in_time: false },
+        ),
         ("first install", release("s1", None, Some(("False", "RetriesExhausted", 12))), 99, Current),
         ("unreachable", updated("Unknown", "ClusterUnreachable", 12), 24, Updating { until }),
         ("still unreachable", updated("Unknown", "ClusterUnreachable", 12), 25, Failed { at: at(25) }),
@@ -160,8 +177,12 @@ fn the_state_follows_from_record_and_conditions() {
             11,
             Unreachable,
         ),
-        ("suspended", updated("False", "Suspended", 12), 99, Paused),
-        ("the object is paused", paused, 99, Paused),
+        ("suspended before", release("s0", Some(1), Some(("False", "Suspended", 12))), 99, Paused),
+        ("suspended before it was ready", updated("False", "Suspended", 12), 24, Updating { until }),
+        ("suspended for too long", updated("False", "Suspended", 12), 25, Failed { at: at(25) }),
+        ("suspended when it was ready", was_ready(updated("False", "Suspended", 13)), 99, ready(12)),
+        ("the object is paused", paused.clone(), 24, Updating { until }),
+        ("the object is paused for too long", paused, 25, Failed { at: at(25) }),
         (
             "another version's defaults",
             recorded(updated("True", "Ready", 12), |record| record.defaults = "d1".to_owned()),
@@ -214,7 +235,7 @@ fn a_release_is_updated_once_its_objects_are_healthy() {
             13,
             ready(10),
         ),
-        ("not readable", with_health(deployed(), Is::Unknown, 12), 13, result_only(11)),
+        ("not readable", with_health(deployed(), Is::Unknown, 12), 13, result_only(12)),
         ("slow", with_health(starting(), Is::Progressing, 12), 24, Updating { until }),
         ("too slow", with_health(starting(), Is::Progressing, 12), 25, Failed { at: at(25) }),
         ("failed", with_health(starting(), Is::Failed, 13), 14, Failed { at: at(13) }),
@@ -232,7 +253,7 @@ fn a_failure_of_an_object_counts_until_the_release_is_ready() {
     let starting = with_health(updated("False", "Unhealthy", 12), RevisionState::Failed, 13);
     let failed = MemberState::Failed { at: at(13) };
     assert_eq!(state(&starting, known, 14), failed);
-    let record = observed_record(&starting, failed, at(14)).unwrap();
+    let record = observed_record(&starting, failed).unwrap();
     let later = |ready: (&'static str, &'static str), health, now| {
         let release = with_health(updated(ready.0, ready.1, 15), health, 15);
         state(&recorded(release, |old| *old = record.clone()), known, now)
@@ -256,12 +277,12 @@ fn a_release_that_became_unhealthy_counts_until_it_has_been_ready_for_the_timeou
     let broken = of(("False", "Unhealthy", 14), &was_ready);
     let unhealthy = Unhealthy { at: at(14), in_time: true };
     assert_eq!(state(&broken, known, 15), unhealthy);
-    let record = observed_record(&broken, unhealthy, at(15)).unwrap();
+    let record = observed_record(&broken, unhealthy).unwrap();
     assert_eq!(record.unhealthy, Some(at(14)));
     let flapping = of(("True", "Ready", 16), &record);
     assert_eq!(state(&flapping, known, 30), Failed { at: at(14) }, "it may crash again");
     assert_eq!(state(&flapping, known, 31), ready(16));
-    let record = observed_record(&flapping, ready(16), at(31)).unwrap();
+    let record = observed_record(&flapping, ready(16)).unwrap();
     assert_eq!((record.unhealthy, record.failed), (None, None));
     let resumed = MemberRules { resumed_at: Some(at(15)), ..rules(17) };
     assert_eq!(member_state(&flapping, known, &resumed), ready(16), "a user has decided");
@@ -273,7 +294,7 @@ fn a_release_that_became_unhealthy_counts_until_it_has_been_ready_for_the_timeou
 fn without_a_target_a_release_is_paused_or_unknown() {
     use MemberState::{Paused, Unknown, Unreachable};
     let ready = updated("True", "Ready", 12);
-    assert_eq!(state(&ready, TargetState::Paused(None), 13), Paused);
+    assert_eq!(state(&ready, TargetState::Paused(None), 13), Paused, "it may be outdated");
     assert_eq!(state(&ready, TargetState::Unknown(None), 13), Unknown);
     let unreachable = updated("Unknown", "ClusterUnreachable", 12);
     assert_eq!(state(&unreachable, TargetState::Unknown(None), 13), Unreachable, "it holds nothing");
@@ -284,7 +305,7 @@ fn a_failure_counts_until_the_release_is_ready() {
     use MemberState::{Failed, Outdated, Paused};
     let target = target();
     let failed = with_failure(updated("False", "RetriesExhausted", 12), 12);
-    let record = observed_record(&failed, state(&failed, TargetState::Known(&target), 13), at(13)).unwrap();
+    let record = observed_record(&failed, state(&failed, TargetState::Known(&target), 13)).unwrap();
     assert_eq!(record.failed, Some(at(12)));
     let later = |status: &'static str, reason: &'static str| {
         recorded(updated(status, reason, 14), |old| *old = record.clone())
@@ -316,32 +337,24 @@ fn a_failure_counts_until_the_release_is_ready() {
     }
     let next = RolloutTarget { spec: "s2".to_owned(), ..target.clone() };
     assert_eq!(state(&later("False", "RetriesExhausted"), TargetState::Known(&next), 15), Outdated);
-    let record = observed_record(&later("True", "Ready"), ready(14), at(15)).unwrap();
+    let record = observed_record(&later("True", "Ready"), ready(14)).unwrap();
     assert_eq!((record.failed, record.ready), (None, Some(at(14))), "it is retried with success");
 }
 
 #[test]
-fn the_time_to_become_ready_begins_again_after_a_pause() {
-    use MemberState::{Failed, Paused, Updating};
+fn a_paused_cluster_holds_the_rollout_if_it_was_updated() {
     let target = target();
-    let known = TargetState::Known(&target);
-    let observed = |release: HelmReleaseProxy, now| {
-        let record = observed_record(&release, state(&release, known, now), at(now));
-        recorded(release, |old| *old = record.clone().unwrap_or_else(|| old.clone()))
-    };
-    let gone = updated("Unknown", "Suspended", 15);
-    assert_eq!(state(&gone, known, 16), Paused);
-    let record = RolloutRecord::of(&observed(gone, 16)).unwrap();
-    let back = recorded(updated("False", "HelmReleasePending", 30), |old| *old = record.clone());
-    assert_eq!(state(&back, known, 30), Updating { until: Some(at(45)) });
-    let back = observed(back, 30);
-    assert_eq!(state(&back, known, 44), Updating { until: Some(at(45)) });
-    assert_eq!(state(&back, known, 45), Failed { at: at(45) });
-    let unreachable = updated("Unknown", "ClusterUnreachable", 15);
-    assert_eq!(observed_record(&unreachable, state(&unreachable, known, 16), at(16)), None, "it goes on");
+    let paused = |release: &HelmReleaseProxy, now| state(release, TargetState::Paused(Some(&target)), now);
+    let updating = MemberState::Updating { until: Some(at(25)) };
+    assert_eq!(paused(&updated("False", "HelmReleasePending", 11), 24), updating);
+    assert_eq!(paused(&updated("Unknown", "ClusterUnreachable", 11), 24), updating);
+    assert_eq!(paused(&updated("False", "HelmReleasePending", 11), 25), MemberState::Failed { at: at(25) });
+    let was_ready = recorded(updated("True", "Ready", 11), |record| record.ready = Some(at(12)));
+    assert_eq!(paused(&was_ready, 99), ready(12));
+    assert_eq!(paused(&release("s0", Some(1), Some(("True", "Ready", 1))), 24), MemberState::Paused);
     let installed = release("s1", None, Some(("Unknown", "ClusterUnreachable", 14)));
-    let lost = lost_since(14, 14, true);
-    assert_eq!(observed_record(&installed, lost, at(15)), None, "no rollout has updated it");
+    assert_eq!(paused(&installed, 24), MemberState::Paused, "no rollout has updated it");
+    assert_eq!(observed_record(&installed, lost_since(14, 14, true)), None);
 }
 
 #[test]
@@ -349,10 +362,10 @@ fn the_first_loss_of_a_cluster_is_remembered() {
     let target = target();
     let known = TargetState::Known(&target);
     let release = recorded(updated("Unknown", "ClusterUnreachable", 14), |old| old.ready = Some(at(12)));
-    let record = observed_record(&release, state(&release, known, 15), at(15)).unwrap();
+    let record = observed_record(&release, state(&release, known, 15)).unwrap();
     assert_eq!(record.lost, Some(at(14)));
     let back = recorded(updated("True", "Ready", 16), |old| *old = record.clone());
-    assert_eq!(observed_record(&back, ready(16), at(16)), None);
+    assert_eq!(observed_record(&back, ready(16)), None);
     let again = recorded(updated("Unknown", "ClusterUnreachable", 18), |old| *old = record.clone());
     assert_eq!(state(&again, known, 19), lost_since(18, 14, true));
     let resumed = MemberRules { resumed_at: Some(at(17)), ..rules(19) };

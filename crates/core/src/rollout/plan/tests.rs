@@ -180,7 +180,7 @@ fn failures_stop_a_rollout_until_it_is_resumed() {
     }
     let stopped = run(&tiers(&json!(5), 2), &fleet, &none(), 9);
     assert!(
-        stopped.status.message.contains("because 2 releases have failed (`stopAfterFailures: 2`)"),
+        stopped.status.message.contains("because 2 releases have failed, on a, b (`stopAfterFailures: 2`)"),
         "{}",
         stopped.status.message
     );
@@ -227,20 +227,34 @@ fn a_cluster_whose_target_is_unknown_holds_its_wave_and_later_ones() {
 }
 
 #[test]
-fn a_release_that_a_user_has_rolled_back_neither_blocks_nor_counts() {
+fn a_release_that_a_user_has_rolled_back_stops_the_rollout_of_others() {
+    use RolloutState::{Progressing, Stopped};
     let settings = tiers(&json!(1), 1);
-    let fleet =
-        [("a", "canary", MemberState::RolledBack), ("b", "canary", updated(0)), ("c", "staging", OUTDATED)];
-    let plan = run(&settings, &fleet, &none(), 20);
-    assert_eq!(next(&plan), (vec!["c"], RolloutState::Progressing));
-    assert_eq!((plan.status.failed, plan.status.updated), (0, 1));
-    let rest = [("a", "canary", MemberState::RolledBack), ("b", "canary", updated(0))];
+    let rolled_back = |in_time| MemberState::RolledBack { at: at(10), in_time };
+    let fleet = |in_time, staging| {
+        [("a", "canary", rolled_back(in_time)), ("b", "staging", staging), ("c", "prod", OUTDATED)]
+    };
+    let rows: [(&str, _, &[&str], _); 4] = [
+        ("before it was ready", fleet(true, OUTDATED), &[], Stopped),
+        ("before it was ready, later", fleet(true, updated(9)), &[], Stopped),
+        ("in its wave", fleet(false, OUTDATED), &[], Stopped),
+        ("later", fleet(false, updated(9)), &["c"], Progressing),
+    ];
+    for (what, fleet, expected, state) in rows {
+        assert_eq!(next(&run(&settings, &fleet, &none(), 20)), (expected.to_vec(), state), "{what}");
+    }
+    let resumed = RolloutRequests { resumed_at: Some(at(11)), ..none() };
+    assert_eq!(next(&run(&settings, &fleet(true, OUTDATED), &resumed, 20)), (vec!["b"], Progressing));
+    let rest = [("a", "canary", rolled_back(true)), ("b", "canary", updated(0))];
     assert_eq!(
         run(&settings, &rest, &none(), 20).status.message,
         "1 of 2 clusters are updated; 1 rolled back"
     );
     let abort = RolloutRequests { aborted: ["s1".to_owned()].into(), ..none() };
-    let all = [("a", "canary", MemberState::RolledBack)];
+    let all = [("a", "canary", rolled_back(true)), ("b", "canary", OUTDATED)];
+    let plan = run(&settings, &all, &abort, 20);
+    assert_eq!((plan.status.failed, plan.status.state), (0, RolloutState::Aborted));
+    let all = [("a", "canary", rolled_back(true))];
     let plan = run(&settings, &all, &abort, 20);
     assert_eq!(plan.status.state, RolloutState::Aborted);
     assert!(plan.status.message.ends_with("run `chandler rollout resume`"), "{}", plan.status.message);

@@ -5,23 +5,32 @@ use std::{
     sync::Arc,
 };
 
+use chandler_api::extensions::ROLLOUT_REPLACED_ANNOTATION;
 use chandler_core::{
     identity::{ClusterKey, ClusterMap},
-    placement::PlacementKind,
+    placement::{PlacementKind, Selection},
     release::{ReleaseKind as _, installed_version},
-    rollout::{ChangeKind, RolloutTarget, next_record, shared_digest},
+    rollout::{ChangeKind, Replaced, RolloutTarget, next_record, shared_digest},
 };
 use jiff::Timestamp;
-use kube::{Resource, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+use kube::{
+    Resource, ResourceExt as _,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+    runtime::reflector::ObjectRef,
+};
+use serde_json::json;
 
 use super::{ComposedObjects, Planned};
 use crate::{
     ReconcileError,
+    error::write_result,
     placement::{
         ComposeError, ComposeMode, ComposedRelease, FollowedPackage, WriteValues,
         pending::ReconcileScope,
         reconciler::{Composition, Reconciler},
     },
+    status,
 };
 
 impl<P> Reconciler<P>
@@ -72,6 +81,44 @@ where
             all_failing.extend(failing.into_iter().filter(|(_, error)| is_reported(error)));
         }
         Ok((updates, all_failing))
+    }
+
+    /// Returns the releases that the rollout is replacing.
+    pub(super) fn replaced(&self, reference: &ObjectRef<P>) -> Replaced {
+        let recorded = self.context.rollout_targets.get(reference).replaced;
+        recorded.unwrap_or_else(|| Replaced::of(&*self.object))
+    }
+
+    /// Records which releases are going to be replaced, before their release objects are deleted: the next start of the manager
+    /// has to know it.
+    pub(super) async fn record_replaced(
+        &self,
+        reference: &ObjectRef<P>,
+        selection: &Selection,
+        updates: &ClusterMap<P::Release>,
+        all: &ClusterMap<Arc<P::Release>>,
+    ) -> Result<(), ReconcileError> {
+        let (old, namespace) = (self.replaced(reference), self.object.namespace().unwrap_or_default());
+        let mut new = old.clone();
+        let key = |cluster: &str| ClusterKey::new(&*namespace, cluster);
+        new.retain(
+            |cluster| self.is_selected(selection, &key(cluster)),
+            |cluster| all.get(&key(cluster)).map(AsRef::as_ref),
+        );
+        for (cluster, object) in updates {
+            if let Some(there) = all.get(cluster).filter(|there| !P::same_identity(there, object)) {
+                new.add(&cluster.name, &**there, Timestamp::now());
+            }
+        }
+        if new != old {
+            let annotations = json!({ROLLOUT_REPLACED_ANNOTATION: new.to_annotation()});
+            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+            let (api, name) = (status::api(&self.context.client, &*self.object), self.object.name_any());
+            let written = api.patch(&name, &PatchParams::default(), &patch).await;
+            write_result(status::kind::<P>(), name, written)?;
+            self.context.rollout_targets.set_replaced(reference, new);
+        }
+        Ok(())
     }
 
     /// Composes release objects that are written now, with the package of `package_of` if there is one.
