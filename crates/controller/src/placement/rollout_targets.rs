@@ -40,15 +40,14 @@ pub struct ComposedTargets {
 }
 
 impl Targets {
+    /// Returns whether a composed target is new, and others that were not composed may have changed like it.
     fn have_changed(&self, composed: &ComposedTargets) -> bool {
-        let changed = composed.of_clusters.iter().filter_map(|(cluster, new)| {
-            let old = self.of_clusters.get(cluster)?;
-            (!old.is_same_update(new) && old.kubernetes == new.kubernetes).then(|| old.update_key())
-        });
-        let changed: BTreeSet<_> = changed.collect();
-        let mut others =
-            self.of_clusters.iter().filter(|(cluster, _)| !composed.of_clusters.contains_key(*cluster));
-        others.any(|(_, target)| changed.contains(&target.update_key()))
+        let others = self.of_clusters.iter().filter(|(key, _)| !composed.of_clusters.contains_key(*key));
+        let others: BTreeSet<_> = others.map(|(_, target)| target.update_key()).collect();
+        composed.of_clusters.iter().any(|(cluster, new)| match self.of_clusters.get(cluster) {
+            Some(old) => !old.is_same_update(new) && others.contains(&old.update_key()),
+            None => !others.is_empty() && !others.contains(&new.update_key()),
+        })
     }
 
     fn update(
@@ -179,9 +178,8 @@ mod tests {
         assert!(!changed(&composed(&["a"], "1")));
         assert!(changed(&composed(&["a"], "2")));
         assert!(!changed(&composed(&["a", "b"], "2")), "there are no others");
-        let mut upgraded = composed(&["a"], "2");
-        upgraded.of_clusters.values_mut().for_each(|target| target.kubernetes = Some("1.35".to_owned()));
-        assert!(!changed(&upgraded), "only this cluster needs another package");
+        assert!(changed(&composed(&["c"], "2")), "it was paused, and its target was not known");
+        assert!(!changed(&composed(&["c"], "1")));
         let scope = ReconcileScope::Clusters(HashSet::from([key("a")]));
         all.update(&placement, &scope, composed(&["a"], "3"), |_| true);
         assert!(!changed(&composed(&["a"], "2")), "it has a package of its own");

@@ -127,6 +127,10 @@ pub fn next_record<R: ReleaseKind>(
                 ..RolloutRecord::default()
             }
         }
+        // A replaced release whose successor was never installed is still an update.
+        (ChangeKind::FirstInstall, Some(RolloutRecord { from: from @ Some(_), ready: None, .. })) => {
+            RolloutRecord { spec, defaults, kubernetes, at: now, from, ..RolloutRecord::default() }
+        }
         _ => RolloutRecord { spec, defaults, kubernetes, at: now, ..RolloutRecord::default() },
     }
 }
@@ -355,6 +359,25 @@ mod tests {
         let mut other = pinned("4.0.0");
         other["values"] = json!("a: 2");
         assert_eq!(kind(Some(&existing), &other, "s1").0, ChangeKind::Shared);
+    }
+
+    #[test]
+    fn what_replaces_a_release_is_still_an_update_if_it_was_never_installed() {
+        let mut successor = release(&json!({}), "WaitingForDependencies", None);
+        let record = |ready: Option<&str>| RolloutRecord {
+            spec: "s1".to_owned(),
+            at: BEFORE.parse().unwrap(),
+            from: Some(0),
+            ready: ready.map(|at| at.parse().unwrap()),
+            ..RolloutRecord::default()
+        };
+        record(None).set(&mut successor);
+        let (kind, next) = kind(Some(&successor), &json!({"values": "a: 1"}), "s2");
+        assert_eq!((kind, next.from, &*next.spec), (ChangeKind::FirstInstall, Some(0), "s2"));
+        let target = RolloutTarget { spec: "s2".to_owned(), ..RolloutTarget::default() };
+        record(Some(BEFORE)).set(&mut successor);
+        let next = next_record(ChangeKind::FirstInstall, Some(&successor), &target, next.at);
+        assert_eq!(next.from, None);
     }
 
     #[test]

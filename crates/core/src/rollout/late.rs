@@ -10,8 +10,8 @@ use super::{
     plan::{KNOWN_AFTER, aborts},
 };
 
-/// Decides which releases that were ready, or that a user has rolled back, count as failed, or as
-/// being updated again, because they are not ready now. For the others, this does not belong to the rollout.
+/// Decides which releases that were ready count as failed, or as being updated again, because they
+/// are not ready now, and which rollbacks by a user count as failures. For the others, this does not belong to the rollout.
 pub fn settle(
     settings: &RolloutSettings,
     members: &mut [Member<'_>],
@@ -41,8 +41,8 @@ pub fn settle(
                 Some(_) => MemberState::Unreachable,
                 None => MemberState::Current,
             },
-            MemberState::RolledBack { at, in_time } if is_unwanted(member) && (in_time || is_open(at)) => {
-                MemberState::Failed { at }
+            MemberState::RolledBack { at, in_time } => {
+                MemberState::RolledBack { at, in_time: is_unwanted(member) && (in_time || is_open(at)) }
             }
             MemberState::Interrupted(one) if one.until <= now => MemberState::Failed { at: one.until },
             state => state,
@@ -63,6 +63,7 @@ impl RolloutSettings {
 fn was_updated(state: MemberState) -> bool {
     match state {
         MemberState::Updating { .. }
+        | MemberState::Held
         | MemberState::Updated { .. }
         | MemberState::Failed { .. }
         | MemberState::Unhealthy { .. }

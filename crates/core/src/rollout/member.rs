@@ -58,6 +58,8 @@ pub enum MemberState {
     Outdated,
     /// It has been updated, and is not ready yet. It has failed if it is not ready then.
     Updating { until: Option<Timestamp> },
+    /// It has been updated, and a user has paused or suspended it before it was ready.
+    Held,
     /// It has been updated, and is ready.
     Updated { ready_since: Timestamp, checked: Checked },
     /// It has been updated, and its retries are exhausted, one of its objects has failed, or it was not ready in time.
@@ -67,8 +69,8 @@ pub enum MemberState {
     /// It has been updated, was ready, and is not for another reason. It is being updated again if that was `in_time`, or if its
     /// wave has not ended.
     Interrupted(Interruption),
-    /// It has been updated, and a user has rolled it back. It has failed if others wait and that was `in_time`, or if its wave has
-    /// not ended: the user does not want the update.
+    /// It has been updated, and a user has rolled it back. That counts as a failure if others wait and it was `in_time`, or if its
+    /// wave has not ended: the user does not want the update.
     RolledBack { at: Timestamp, in_time: bool },
     /// It has the target, but no rollout has updated it, or it was ready in time and is not any more.
     Current,
@@ -168,7 +170,9 @@ struct UpdatedMember<'a, R> {
 impl<R: ReleaseKind> UpdatedMember<'_, R> {
     /// Returns when the time to become ready is over.
     fn until(&self) -> Timestamp {
-        after(self.record.at, self.rules.timeout)
+        let Self { record, rules, .. } = self;
+        let begin = if record.unavailable { rules.now } else { record.available.unwrap_or(record.at) };
+        after(begin.max(record.at), rules.timeout)
     }
 
     fn state(&self) -> MemberState {
@@ -182,10 +186,10 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
             return self.ready_state(since, until);
         }
         match ReleaseReason::parse(&ready.reason) {
-            Some(ReleaseReason::RolledBack) => MemberState::RolledBack {
-                at: since.max(record.at),
-                in_time: record.ready.is_none() || since < until,
-            },
+            Some(ReleaseReason::RolledBack) => {
+                let at = self.newest_revision().map_or(since, |at| at.max(since)).max(record.at);
+                MemberState::RolledBack { at, in_time: record.ready.is_none() || at < until }
+            }
             Some(ReleaseReason::Unhealthy) if record.ready.is_some() => {
                 MemberState::Unhealthy { at: since.max(record.at), in_time: since < until }
             }
@@ -201,9 +205,8 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
 
     /// Returns the state of a release that is deployed, and whose objects are not known to be unhealthy.
     fn ready_state(&self, since: Timestamp, until: Timestamp) -> MemberState {
-        let Self { release, record, rules } = self;
-        let revision = release.status().and_then(|status| status.history.first()).map(|one| one.at.0);
-        let since = since.max(record.at).max(revision.unwrap_or(record.at));
+        let Self { record, rules, .. } = self;
+        let since = since.max(record.at).max(self.newest_revision().unwrap_or(record.at));
         let updated = |ready_since, checked| MemberState::Updated { ready_since, checked };
         if !rules.observes_health {
             return updated(since, Checked::ResultOnly);
@@ -245,12 +248,22 @@ impl<R: ReleaseKind> UpdatedMember<'_, R> {
         })
     }
 
-    /// Returns the state of a release that a user has paused after its update, perhaps because of it: the last one.
+    /// Returns the state of a release that a user has paused or suspended after its update, perhaps because of it: the last one.
     fn paused(&self) -> MemberState {
-        match self.record.ready {
-            Some(ready_since) => MemberState::Updated { ready_since, checked: self.record.checked() },
-            None => self.updating_until(self.until()),
+        let Some(ready_since) = self.record.ready else { return MemberState::Held };
+        if is_unreachable(self.release) {
+            return self.unreachable();
         }
+        let reason = self.release.readiness().and_then(|ready| ReleaseReason::parse(&ready.reason));
+        match reason {
+            Some(ReleaseReason::Unhealthy | ReleaseReason::RolledBack) => self.state(),
+            _ => MemberState::Updated { ready_since, checked: self.record.checked() },
+        }
+    }
+
+    /// Returns when the newest revision was created.
+    fn newest_revision(&self) -> Option<Timestamp> {
+        Some(self.release.status()?.history.first()?.at.0)
     }
 
     /// Returns the health of the newest revision, as the current spec has created it.
@@ -312,7 +325,11 @@ pub fn active_at(release: &impl ReleaseKind) -> Option<Timestamp> {
 
 /// Returns the record of a release object in this state, if it differs from the one that the object has. A paused object is left
 /// unchanged.
-pub fn observed_record<R: ReleaseKind>(release: &R, state: MemberState) -> Option<RolloutRecord> {
+pub fn observed_record<R: ReleaseKind>(
+    release: &R,
+    state: MemberState,
+    now: Timestamp,
+) -> Option<RolloutRecord> {
     let is_paused = release.annotations().contains_key(PAUSED_ANNOTATION);
     let old = RolloutRecord::of(release).filter(|record| record.from.is_some() && !is_paused)?;
     let mut new = old.clone();
@@ -320,11 +337,15 @@ pub fn observed_record<R: ReleaseKind>(release: &R, state: MemberState) -> Optio
         MemberState::Updated { ready_since, checked } => {
             new.ready = old.ready.or(Some(ready_since));
             new.unchecked = checked == Checked::ResultOnly;
-            (new.failed, new.unhealthy) = (None, None);
+            (new.failed, new.unhealthy, new.unavailable) = (None, None, false);
         }
         MemberState::Failed { at } => new.failed = Some(at),
         MemberState::Unhealthy { at, .. } => new.unhealthy = Some(at),
         MemberState::Interrupted(interruption) => new.lost = interruption.lost.or(old.lost),
+        MemberState::Held => new.unavailable = true,
+        MemberState::Updating { .. } if old.unavailable => {
+            (new.unavailable, new.available) = (false, Some(now));
+        }
         MemberState::Updating { .. }
         | MemberState::Outdated
         | MemberState::RolledBack { .. }
@@ -341,12 +362,16 @@ fn unavailable<R: ReleaseKind>(release: &R) -> Option<MemberState> {
     if release.annotations().contains_key(PAUSED_ANNOTATION) {
         return Some(MemberState::Paused);
     }
-    if State::of(release) == State::Unreachable || was_unreachable(release) {
+    if is_unreachable(release) {
         return Some(MemberState::Unreachable);
     }
     let ready = release.readiness().filter(|ready| ready.status != "True")?;
     let reason = ReleaseReason::parse(&ready.reason)?;
     matches!(reason, ReleaseReason::Suspended | ReleaseReason::PolicyNotFound).then_some(MemberState::Paused)
+}
+
+fn is_unreachable<R: ReleaseKind>(release: &R) -> bool {
+    State::of(release) == State::Unreachable || was_unreachable(release)
 }
 
 /// Returns whether the last status, of whichever spec, says that the cluster is unreachable.

@@ -76,6 +76,8 @@ pub(super) struct Counts {
     /// Clusters whose objects were not checked.
     pub unchecked: usize,
     updating: usize,
+    /// Of them, those that a user has paused.
+    pub held: usize,
     outdated: usize,
     /// Clusters that were updated to an aborted target, or would be.
     aborted: usize,
@@ -93,7 +95,12 @@ impl Counts {
         use MemberState as S;
         let count = |is: &dyn Fn(&Member<'_>) -> bool| counted.iter().filter(|member| is(member)).count();
         let is_counted = |at: Timestamp| requests.resumed_at.is_none_or(|resumed| at > resumed);
-        let is_failure = |member: &Member<'_>| matches!(member.state, S::Failed { at } | S::Unhealthy { at, .. } if is_counted(at));
+        let is_failure = |member: &Member<'_>| {
+            matches!(
+                member.state,
+                S::Failed { at } | S::Unhealthy { at, .. } | S::RolledBack { at, in_time: true } if is_counted(at)
+            )
+        };
         let failures = counted.iter().filter(|member| is_failure(member));
         let is_unchecked =
             |member: &Member<'_>| matches!(member.state, S::Updated { checked: Checked::ResultOnly, .. });
@@ -103,12 +110,13 @@ impl Counts {
             updated: count(&|member| matches!(member.state, S::Updated { .. } | S::Current)),
             unchecked: count(&is_unchecked),
             updating: count(&|member| is_updating(member.state)),
+            held: count(&|member| member.state == S::Held),
             outdated: count(&|member| member.state == S::Outdated),
             aborted: count(&|member| aborts(member, requests)),
             waiting: count(&|member| waits(member, requests)),
             failed: failures.map(|member| member.cluster.name.clone()).collect(),
             unavailable: count(&|member| matches!(member.state, S::Unreachable | S::Paused)),
-            rolled_back: count(&|member| matches!(member.state, S::RolledBack { .. })),
+            rolled_back: count(&|member| matches!(member.state, S::RolledBack { in_time: false, .. })),
             unknown: count(&|member| member.state == S::Unknown),
         }
     }
@@ -232,7 +240,7 @@ fn recheck_at(members: &[&Member<'_>], current: Option<&Current>, state: Rollout
 }
 
 fn is_updating(state: MemberState) -> bool {
-    matches!(state, MemberState::Updating { .. } | MemberState::Interrupted(_))
+    matches!(state, MemberState::Updating { .. } | MemberState::Held | MemberState::Interrupted(_))
 }
 
 /// Returns whether a member has to be updated, or whether that is not known.

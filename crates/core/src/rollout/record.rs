@@ -48,6 +48,12 @@ pub struct RolloutRecord {
     /// When the cluster was lost for the first time after the release was ready, while that counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<Timestamp>,
+    /// Whether a user had paused or suspended the release when it was seen last, before it was ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unavailable: bool,
+    /// When it was available again: the time to become ready begins then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available: Option<Timestamp>,
 }
 
 impl RolloutRecord {

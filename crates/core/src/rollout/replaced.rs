@@ -1,7 +1,7 @@
 //! Releases that a rollout replaces, because they get another name or namespace. Between the removal of the one and the
 //! installation of the other, there is no release object that could have a record.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use chandler_api::extensions::ROLLOUT_REPLACED_ANNOTATION;
 use jiff::Timestamp;
@@ -15,6 +15,9 @@ use super::{MemberRules, MemberState, RolloutRecord};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Replaced(BTreeMap<String, Removal>);
+
+/// After this time, the watch shows that a release object was deleted.
+const SHOWN_AFTER: Duration = Duration::from_mins(10);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Removal {
@@ -43,17 +46,21 @@ impl Replaced {
         }
     }
 
-    /// Forgets clusters that have a successor, or are not selected any more.
+    /// Forgets clusters that have a successor, whose release object was not deleted after all, or that are not selected any more.
     pub fn retain<'a, R: Resource + 'a>(
         &mut self,
         is_selected: impl Fn(&str) -> bool,
         release: impl Fn(&str) -> Option<&'a R>,
+        now: Timestamp,
     ) {
         self.0.retain(|cluster, removal| {
             let of_cluster = release(cluster);
-            let has_successor =
-                of_cluster.is_some_and(|one| one.meta().uid.as_deref() != Some(&*removal.uid));
-            is_selected(cluster) && !has_successor
+            let is_there = of_cluster.is_some_and(|one| {
+                let is_late = removal.at.checked_add(SHOWN_AFTER).is_ok_and(|shown| shown <= now);
+                let is_successor = one.meta().uid.as_deref() != Some(&*removal.uid);
+                is_successor || is_late && one.meta().deletion_timestamp.is_none()
+            });
+            is_selected(cluster) && !is_there
         });
     }
 
@@ -76,8 +83,6 @@ impl Replaced {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use chandler_api::addons::{HelmChartProxy, HelmReleaseProxy};
     use serde_json::json;
 
@@ -121,15 +126,19 @@ mod tests {
 
     #[test]
     fn a_release_is_being_replaced_until_its_successor_is_there() {
-        let after = |release: Option<&HelmReleaseProxy>, is_selected: bool| {
+        let after = |release: Option<&HelmReleaseProxy>, is_selected: bool, minute| {
             let mut replaced = replaced();
-            replaced.retain(|_| is_selected, |_| release);
+            replaced.retain(|_| is_selected, |_| release, at(minute));
             replaced.0.contains_key("blue")
         };
-        assert!(after(None, true));
-        assert!(after(Some(&release("1")), true), "the watch does not show yet that it is deleted");
-        assert!(!after(Some(&release("2")), true));
-        assert!(!after(None, false));
+        assert!(after(None, true, 99));
+        assert!(after(Some(&release("1")), true, 11), "the watch does not show yet that it is deleted");
+        assert!(!after(Some(&release("1")), true, 20), "it was not deleted after all");
+        let mut deleting = release("1");
+        deleting.metadata.deletion_timestamp = serde_json::from_value(json!(at(10).to_string())).unwrap();
+        assert!(after(Some(&deleting), true, 99));
+        assert!(!after(Some(&release("2")), true, 11));
+        assert!(!after(None, false, 11));
     }
 
     #[test]

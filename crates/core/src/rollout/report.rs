@@ -66,6 +66,13 @@ pub(super) fn message(
             parts.push(format!("{count} {text}"));
         }
     }
+    if counts.held > 0 {
+        let held = counts.held;
+        parts.push(format!(
+            "{held} paused or suspended before it was ready, which holds the rollout until it is resumed, or left out with \
+             `chandler rollout skip`"
+        ));
+    }
     if counts.unchecked > 0 {
         let unchecked = counts.unchecked;
         parts.push(format!(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     rollout::LIMIT,
     rollout_health::{
-        FIRST, SECOND, apply_careful, apply_fragile, assert_stopped_at_first, change, is_unhealthy,
+        FIRST, SECOND, apply_careful, apply_fragile, assert_stopped_at_first, change, is_unhealthy, rollout,
         two_clusters, wait_installed, wait_state, wait_updated,
     },
 };
@@ -62,8 +62,16 @@ async fn undoing_pausing_or_renaming_a_release_does_not_let_a_change_on() {
     change(&world, "paused", BROKEN).await;
     wait_updated(&world, "paused", |_| true).await;
     set_paused(&world, true).await;
-    assert_stopped_at_first(&world, "paused").await;
+    eventually_within(LIMIT, "the rollout is held", || async {
+        rollout(&world, "paused").await.filter(|rollout| rollout.message.contains("1 paused or suspended"))
+    })
+    .await;
+    manager.wait_idle().await;
+    let held = rollout(&world, "paused").await.unwrap();
+    assert_eq!((held.updating, held.waiting, held.failed), (1, 1, 0), "{held:?}");
+    assert_eq!(world.release("paused", SECOND).await.unwrap().status.unwrap().revision, Some(1));
     set_paused(&world, false).await;
+    assert_stopped_at_first(&world, "paused").await;
     change(&world, "paused", "change: three").await;
     assert_eq!(wait_state(&world, "paused", RolloutState::Done).await.updated, 2);
     manager.stop().await;
@@ -78,6 +86,12 @@ async fn apply_settings(world: &World, values: &str) {
     world.apply(&object).await;
 }
 
+/// Changes a label of a Cluster, so that its release is composed again.
+async fn label(world: &World, cluster: &str, value: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"settings": value}}}));
+    world.clusters().patch(cluster, &PatchParams::default(), &patch).await.unwrap();
+}
+
 /// Waits until the values of a release contain a text.
 async fn wait_values(world: &World, cluster: &str, text: &str) {
     eventually_within(LIMIT, &format!("{cluster} has {text}"), || async {
@@ -90,11 +104,12 @@ async fn wait_values(world: &World, cluster: &str, text: &str) {
 async fn values_from_elsewhere_that_change_during_the_last_wave_begin_with_the_first() {
     let world = World::new("rollout-values").await;
     let _planes = two_clusters(&world).await;
-    let rollout = json!({"maxConcurrent": 1, "minReady": "15s"});
+    let settings = json!({"maxConcurrent": 1, "minReady": "15s"});
     let values_from = json!([{"configMap": {"name": "settings", "key": "values.yaml"}}]);
-    world.apply_policy("settings", json!({"rollout": rollout, "valuesFrom": values_from})).await;
+    world.apply_policy("settings", json!({"rollout": settings, "valuesFrom": values_from})).await;
     apply_settings(&world, "change: one").await;
-    let manager = world.start_manager_with(&["--parameters-seconds", "1"]);
+    // The sources are read when something happens to a cluster.
+    let manager = world.start_manager_with(&["--parameters-seconds", "3600"]);
     let fields = json!({
         "clusterSelector": {"matchLabels": {"rollout": "yes"}}, "releaseName": "", "valuesTemplate": "",
     });
@@ -102,8 +117,10 @@ async fn values_from_elsewhere_that_change_during_the_last_wave_begin_with_the_f
     wait_installed(&world, &["settings"]).await;
 
     apply_settings(&world, "change: two").await;
+    label(&world, SECOND, "two").await;
     wait_values(&world, SECOND, "change: two").await;
     apply_settings(&world, "change: three\nnode: missing\n").await;
+    label(&world, SECOND, "three").await;
     wait_values(&world, FIRST, "change: three").await;
     world
         .wait_status("settings", FIRST, "unhealthy", |status| {

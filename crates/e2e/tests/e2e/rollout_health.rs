@@ -61,7 +61,7 @@ fn rollout_of(generation: Option<i64>, status: Option<PlacementStatus>) -> Optio
     status.filter(|status| status.observed_generation == generation)?.rollout
 }
 
-async fn rollout(world: &World, name: &str) -> Option<RolloutStatus> {
+pub async fn rollout(world: &World, name: &str) -> Option<RolloutStatus> {
     let placement = world.placements().get(name).await.unwrap();
     rollout_of(placement.metadata.generation, placement.status)
 }

@@ -122,6 +122,7 @@ where
         let Composition { mut objects, mut failing, pending } = composition;
         if matches!(mode, RolloutMode::Off) {
             self.context.rollout_targets.forget(reference);
+            self.forget_replaced().await?;
             let desired = objects.into_iter().map(|(key, one)| (key, one.map(|one| one.object))).collect();
             return Ok(Some(ToWrite { desired, existing: existing.to_vec(), failing }));
         }
@@ -241,7 +242,7 @@ where
         for (key, one) in unheld {
             let object = one.and_then(|Unheld { composed, target, kind }| {
                 if composed.unwritten_values.is_some() {
-                    postponed.insert(key.clone(), kind);
+                    postponed.insert(key.clone(), (kind, target));
                     return None;
                 }
                 Some(record(&key, composed.object, kind, &target))
@@ -251,9 +252,14 @@ where
         let Composition { objects, failing, .. } =
             self.compose_again(postponed.keys().cloned().collect(), None, all).await?;
         for (key, one) in objects {
-            let (Some(one), Some(kind)) = (one, postponed.get(&key)) else { continue };
-            let (target, kind) = (self.target(&one), *kind);
-            let object = record(&key, one.object, kind, &target);
+            let (Some(one), Some((kind, expected))) = (one, postponed.get(&key)) else { continue };
+            let target = self.target(&one);
+            if !target.is_same_update(expected) {
+                // Something has changed meanwhile.
+                self.context.queue.enqueue(reference.clone(), &ReconcileScope::All);
+                continue;
+            }
+            let object = record(&key, one.object, *kind, &target);
             desired.insert(key, Some(object));
         }
         Ok((desired, failing))
@@ -325,8 +331,10 @@ where
                 targets.values().map(|target| (target.update_key(), target)).collect();
             let mut members = Vec::new();
             for (cluster, object) in &selected {
+                let is_deleting = object.metadata.deletion_timestamp.is_some();
+                let replacing = replaced.state(&cluster.name, &rules).filter(|_| !is_deleting);
                 let Some(release) = releases.get(cluster) else {
-                    let state = replaced.state(&cluster.name, &rules);
+                    let state = replacing;
                     let (labels, target) = (object.labels(), targets.get(cluster));
                     members.extend(state.map(|state| Member {
                         cluster,
@@ -343,13 +351,12 @@ where
                 };
                 let target = match targets.get(cluster) {
                     // What is being deleted is no reason to wait or to stop.
-                    _ if object.metadata.deletion_timestamp.is_some() => TargetState::Paused(None),
+                    _ if is_deleting => TargetState::Paused(None),
                     _ if clusters::is_paused_or_deleting(object) => TargetState::Paused(shared()),
                     Some(target) => TargetState::Known(target),
                     None if known.unknown.contains(cluster) => TargetState::Unknown(shared()),
                     None => TargetState::Paused(shared()),
                 };
-                let replacing = replaced.state(&cluster.name, &rules);
                 let replacing = replacing.filter(|_| release.meta().deletion_timestamp.is_some());
                 let state = match replacing.unwrap_or_else(|| member_state(&**release, target, &rules)) {
                     MemberState::Outdated if known.current.contains(cluster) => MemberState::Current,
@@ -362,7 +369,7 @@ where
             let records = members.iter().filter_map(|member| {
                 // Objects of paused Clusters are left unchanged.
                 selected.get(member.cluster).filter(|object| !clusters::is_paused_or_deleting(object))?;
-                let record = observed_record(&**releases.get(member.cluster)?, member.state)?;
+                let record = observed_record(&**releases.get(member.cluster)?, member.state, rules.now)?;
                 Some((member.cluster.clone(), record))
             });
             (plan(settings, &members, &requests, rules.now), records.collect())
@@ -430,7 +437,8 @@ fn with_record<R: ReleaseKind>(
     existing: Option<&R>,
     record: &RolloutRecord,
 ) -> R {
-    if matches!(mode, RolloutMode::On(_)) || existing.and_then(RolloutRecord::of).is_some() {
+    let was_rolled_out = record.from.is_some() || existing.and_then(RolloutRecord::of).is_some();
+    if matches!(mode, RolloutMode::On(_)) || was_rolled_out {
         record.set(&mut object);
     }
     object

@@ -178,11 +178,9 @@ fn the_state_follows_from_record_and_conditions() {
             Unreachable,
         ),
         ("suspended before", release("s0", Some(1), Some(("False", "Suspended", 12))), 99, Paused),
-        ("suspended before it was ready", updated("False", "Suspended", 12), 24, Updating { until }),
-        ("suspended for too long", updated("False", "Suspended", 12), 25, Failed { at: at(25) }),
+        ("suspended before it was ready", updated("False", "Suspended", 12), 99, MemberState::Held),
         ("suspended when it was ready", was_ready(updated("False", "Suspended", 13)), 99, ready(12)),
-        ("the object is paused", paused.clone(), 24, Updating { until }),
-        ("the object is paused for too long", paused, 25, Failed { at: at(25) }),
+        ("the object is paused", paused, 99, MemberState::Held),
         (
             "another version's defaults",
             recorded(updated("True", "Ready", 12), |record| record.defaults = "d1".to_owned()),
@@ -253,7 +251,7 @@ fn a_failure_of_an_object_counts_until_the_release_is_ready() {
     let starting = with_health(updated("False", "Unhealthy", 12), RevisionState::Failed, 13);
     let failed = MemberState::Failed { at: at(13) };
     assert_eq!(state(&starting, known, 14), failed);
-    let record = observed_record(&starting, failed).unwrap();
+    let record = observed_record(&starting, failed, at(14)).unwrap();
     let later = |ready: (&'static str, &'static str), health, now| {
         let release = with_health(updated(ready.0, ready.1, 15), health, 15);
         state(&recorded(release, |old| *old = record.clone()), known, now)
@@ -277,12 +275,12 @@ fn a_release_that_became_unhealthy_counts_until_it_has_been_ready_for_the_timeou
     let broken = of(("False", "Unhealthy", 14), &was_ready);
     let unhealthy = Unhealthy { at: at(14), in_time: true };
     assert_eq!(state(&broken, known, 15), unhealthy);
-    let record = observed_record(&broken, unhealthy).unwrap();
+    let record = observed_record(&broken, unhealthy, at(15)).unwrap();
     assert_eq!(record.unhealthy, Some(at(14)));
     let flapping = of(("True", "Ready", 16), &record);
     assert_eq!(state(&flapping, known, 30), Failed { at: at(14) }, "it may crash again");
     assert_eq!(state(&flapping, known, 31), ready(16));
-    let record = observed_record(&flapping, ready(16)).unwrap();
+    let record = observed_record(&flapping, ready(16), at(31)).unwrap();
     assert_eq!((record.unhealthy, record.failed), (None, None));
     let resumed = MemberRules { resumed_at: Some(at(15)), ..rules(17) };
     assert_eq!(member_state(&flapping, known, &resumed), ready(16), "a user has decided");
@@ -305,7 +303,7 @@ fn a_failure_counts_until_the_release_is_ready() {
     use MemberState::{Failed, Outdated, Paused};
     let target = target();
     let failed = with_failure(updated("False", "RetriesExhausted", 12), 12);
-    let record = observed_record(&failed, state(&failed, TargetState::Known(&target), 13)).unwrap();
+    let record = observed_record(&failed, state(&failed, TargetState::Known(&target), 13), at(13)).unwrap();
     assert_eq!(record.failed, Some(at(12)));
     let later = |status: &'static str, reason: &'static str| {
         recorded(updated(status, reason, 14), |old| *old = record.clone())
@@ -337,24 +335,49 @@ fn a_failure_counts_until_the_release_is_ready() {
     }
     let next = RolloutTarget { spec: "s2".to_owned(), ..target.clone() };
     assert_eq!(state(&later("False", "RetriesExhausted"), TargetState::Known(&next), 15), Outdated);
-    let record = observed_record(&later("True", "Ready"), ready(14)).unwrap();
+    let record = observed_record(&later("True", "Ready"), ready(14), at(15)).unwrap();
     assert_eq!((record.failed, record.ready), (None, Some(at(14))), "it is retried with success");
 }
 
 #[test]
 fn a_paused_cluster_holds_the_rollout_if_it_was_updated() {
+    use MemberState::{Failed, Held, Paused, Unhealthy, Updating};
     let target = target();
-    let paused = |release: &HelmReleaseProxy, now| state(release, TargetState::Paused(Some(&target)), now);
-    let updating = MemberState::Updating { until: Some(at(25)) };
-    assert_eq!(paused(&updated("False", "HelmReleasePending", 11), 24), updating);
-    assert_eq!(paused(&updated("Unknown", "ClusterUnreachable", 11), 24), updating);
-    assert_eq!(paused(&updated("False", "HelmReleasePending", 11), 25), MemberState::Failed { at: at(25) });
-    let was_ready = recorded(updated("True", "Ready", 11), |record| record.ready = Some(at(12)));
-    assert_eq!(paused(&was_ready, 99), ready(12));
-    assert_eq!(paused(&release("s0", Some(1), Some(("True", "Ready", 1))), 24), MemberState::Paused);
+    let (known, is_paused) = (TargetState::Known(&target), TargetState::Paused(Some(&target)));
+    let paused = |release: &HelmReleaseProxy| state(release, is_paused, 99);
+    assert_eq!(paused(&updated("False", "HelmReleasePending", 11)), Held);
+    assert_eq!(paused(&updated("Unknown", "ClusterUnreachable", 11)), Held);
+    let was_ready = |status, reason, since| {
+        recorded(updated(status, reason, since), |record| record.ready = Some(at(12)))
+    };
+    assert_eq!(paused(&was_ready("True", "Ready", 11)), ready(12));
+    assert_eq!(paused(&was_ready("False", "Unhealthy", 14)), Unhealthy { at: at(14), in_time: true });
+    assert_eq!(paused(&was_ready("Unknown", "ClusterUnreachable", 14)), lost_since(14, 14, true));
+    assert_eq!(paused(&release("s0", Some(1), Some(("True", "Ready", 1)))), Paused, "it was not updated");
     let installed = release("s1", None, Some(("Unknown", "ClusterUnreachable", 14)));
-    assert_eq!(paused(&installed, 24), MemberState::Paused, "no rollout has updated it");
-    assert_eq!(observed_record(&installed, lost_since(14, 14, true)), None);
+    assert_eq!(paused(&installed), Paused, "no rollout has updated it");
+    assert_eq!(observed_record(&installed, lost_since(14, 14, true), at(15)), None);
+
+    // The time to become ready begins again when it is resumed.
+    let observed = |release: HelmReleaseProxy, now| {
+        let record = observed_record(&release, state(&release, known, now), at(now));
+        recorded(release, |old| *old = record.clone().unwrap_or_else(|| old.clone()))
+    };
+    let record = RolloutRecord::of(&observed(updated("Unknown", "Suspended", 15), 16)).unwrap();
+    let back = recorded(updated("False", "HelmReleasePending", 30), |old| *old = record.clone());
+    assert_eq!(state(&back, known, 30), Updating { until: Some(at(45)) });
+    let back = observed(back, 30);
+    assert_eq!(state(&back, known, 44), Updating { until: Some(at(45)) });
+    assert_eq!(state(&back, known, 45), Failed { at: at(45) });
+}
+
+#[test]
+fn a_rollback_counts_from_its_revision() {
+    let mut release = updated("False", "RolledBack", 12);
+    let history = json!([{"revision": 3, "status": "deployed", "at": at(20).to_string()}]);
+    release.status.as_mut().unwrap().history = serde_json::from_value(history).unwrap();
+    let expected = MemberState::RolledBack { at: at(20), in_time: true };
+    assert_eq!(state(&release, TargetState::Known(&target()), 21), expected);
 }
 
 #[test]
@@ -362,10 +385,10 @@ fn the_first_loss_of_a_cluster_is_remembered() {
     let target = target();
     let known = TargetState::Known(&target);
     let release = recorded(updated("Unknown", "ClusterUnreachable", 14), |old| old.ready = Some(at(12)));
-    let record = observed_record(&release, state(&release, known, 15)).unwrap();
+    let record = observed_record(&release, state(&release, known, 15), at(15)).unwrap();
     assert_eq!(record.lost, Some(at(14)));
     let back = recorded(updated("True", "Ready", 16), |old| *old = record.clone());
-    assert_eq!(observed_record(&back, ready(16)), None);
+    assert_eq!(observed_record(&back, ready(16), at(16)), None);
     let again = recorded(updated("Unknown", "ClusterUnreachable", 18), |old| *old = record.clone());
     assert_eq!(state(&again, known, 19), lost_since(18, 14, true));
     let resumed = MemberRules { resumed_at: Some(at(17)), ..rules(19) };

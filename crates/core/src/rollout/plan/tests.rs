@@ -205,6 +205,21 @@ fn unreachable_and_paused_clusters_neither_block_nor_count() {
 }
 
 #[test]
+fn a_cluster_that_was_paused_before_it_was_ready_holds_the_rollout() {
+    let settings = tiers(&json!(1), 1);
+    let fleet = [("a", "canary", MemberState::Held), ("b", "staging", OUTDATED)];
+    let plan = run(&settings, &fleet, &none(), 999);
+    assert_eq!(next(&plan), (vec![], RolloutState::Progressing));
+    assert!(
+        plan.status.message.contains("1 paused or suspended before it was ready"),
+        "{}",
+        plan.status.message
+    );
+    let skip = RolloutRequests { skip: ["a".to_owned()].into(), ..none() };
+    assert_eq!(next(&run(&settings, &fleet, &skip, 999)).0, ["b"]);
+}
+
+#[test]
 fn a_cluster_whose_target_is_unknown_holds_its_wave_and_later_ones() {
     use RolloutState::{Paused, Progressing};
     let settings = tiers(&json!("100%"), 1);

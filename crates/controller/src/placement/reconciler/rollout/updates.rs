@@ -101,23 +101,36 @@ where
         let (old, namespace) = (self.replaced(reference), self.object.namespace().unwrap_or_default());
         let mut new = old.clone();
         let key = |cluster: &str| ClusterKey::new(&*namespace, cluster);
+        let now = Timestamp::now();
         new.retain(
             |cluster| self.is_selected(selection, &key(cluster)),
             |cluster| all.get(&key(cluster)).map(AsRef::as_ref),
+            now,
         );
         for (cluster, object) in updates {
             if let Some(there) = all.get(cluster).filter(|there| !P::same_identity(there, object)) {
-                new.add(&cluster.name, &**there, Timestamp::now());
+                new.add(&cluster.name, &**there, now);
             }
         }
         if new != old {
-            let annotations = json!({ROLLOUT_REPLACED_ANNOTATION: new.to_annotation()});
-            let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-            let (api, name) = (status::api(&self.context.client, &*self.object), self.object.name_any());
-            let written = api.patch(&name, &PatchParams::default(), &patch).await;
-            write_result(status::kind::<P>(), name, written)?;
+            self.write_replaced(&new).await?;
             self.context.rollout_targets.set_replaced(reference, new);
         }
+        Ok(())
+    }
+
+    /// Removes what a rollout has recorded that was turned off since.
+    pub(super) async fn forget_replaced(&self) -> Result<(), ReconcileError> {
+        let has_record = self.object.annotations().contains_key(ROLLOUT_REPLACED_ANNOTATION);
+        if has_record { self.write_replaced(&Replaced::default()).await } else { Ok(()) }
+    }
+
+    async fn write_replaced(&self, replaced: &Replaced) -> Result<(), ReconcileError> {
+        let annotations = json!({ROLLOUT_REPLACED_ANNOTATION: replaced.to_annotation()});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let (api, name) = (status::api(&self.context.client, &*self.object), self.object.name_any());
+        let written = api.patch(&name, &PatchParams::default(), &patch).await;
+        write_result(status::kind::<P>(), name, written)?;
         Ok(())
     }
 
