@@ -86,12 +86,6 @@ async fn apply_settings(world: &World, values: &str) {
     world.apply(&object).await;
 }
 
-/// Changes a label of a Cluster, so that its release is composed again.
-async fn label(world: &World, cluster: &str, value: &str) {
-    let patch = Patch::Merge(json!({"metadata": {"labels": {"settings": value}}}));
-    world.clusters().patch(cluster, &PatchParams::default(), &patch).await.unwrap();
-}
-
 /// Waits until the values of a release contain a text.
 async fn wait_values(world: &World, cluster: &str, text: &str) {
     eventually_within(LIMIT, &format!("{cluster} has {text}"), || async {
@@ -108,8 +102,7 @@ async fn values_from_elsewhere_that_change_during_the_last_wave_begin_with_the_f
     let values_from = json!([{"configMap": {"name": "settings", "key": "values.yaml"}}]);
     world.apply_policy("settings", json!({"rollout": settings, "valuesFrom": values_from})).await;
     apply_settings(&world, "change: one").await;
-    // The sources are read when something happens to a cluster.
-    let manager = world.start_manager_with(&["--parameters-seconds", "3600"]);
+    let manager = world.start_manager_with(&["--parameters-seconds", "1"]);
     let fields = json!({
         "clusterSelector": {"matchLabels": {"rollout": "yes"}}, "releaseName": "", "valuesTemplate": "",
     });
@@ -117,10 +110,8 @@ async fn values_from_elsewhere_that_change_during_the_last_wave_begin_with_the_f
     wait_installed(&world, &["settings"]).await;
 
     apply_settings(&world, "change: two").await;
-    label(&world, SECOND, "two").await;
     wait_values(&world, SECOND, "change: two").await;
     apply_settings(&world, "change: three\nnode: missing\n").await;
-    label(&world, SECOND, "three").await;
     wait_values(&world, FIRST, "change: three").await;
     world
         .wait_status("settings", FIRST, "unhealthy", |status| {
