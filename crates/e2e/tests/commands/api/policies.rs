@@ -90,7 +90,7 @@ async fn only_the_parts_of_a_policy_have_defaults() {
         (
             json!({"rollout": {"waves": [{"name": "all", "selector": {}}]}}),
             json!({"rollout": {
-                "maxConcurrent": "25%", "stopAfterFailures": 1, "timeout": "15m",
+                "maxConcurrent": "25%", "stopAfterFailures": 1, "timeout": "15m", "minReady": "30s",
                 "waves": [{"name": "all", "selector": {}, "soak": "0s"}],
             }}),
         ),
