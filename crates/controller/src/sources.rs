@@ -28,7 +28,11 @@ pub use self::{
     packages::{Folder, SourcePackages, about as about_folder},
     receiver::{ReceiverOptions, ReceiverService, start as start_receiver},
 };
-use self::{refused::RefusedRevisions, requests::PollRequests, tags::KnownTags};
+use self::{
+    refused::RefusedRevisions,
+    requests::{EndedPolls, PollRequests},
+    tags::KnownTags,
+};
 use crate::{
     events::Events,
     locks::{Mutex, MutexGuard},
@@ -55,6 +59,7 @@ struct SourceContext {
     tags: KnownTags,
     refused: RefusedRevisions,
     requests: Arc<PollRequests>,
+    ended_polls: Arc<EndedPolls>,
     /// Shorter intervals of Sources are treated like this one.
     min_interval: Duration,
     tenancies: Tenancies,
@@ -75,6 +80,7 @@ impl SourceContext {
             self.polls().remove(&uid);
             self.tags.forget(&uid);
             self.requests.take(&uid);
+            self.ended_polls.forget(&uid);
             self.packages.remove_tree(&uid);
             self.changed();
         }
@@ -100,6 +106,7 @@ impl SourceControllers {
         let (client, packages) = (shared.client.clone(), shared.packages.clone());
         let sources = Sources::new(client, stores, packages, platform, self.changes.clone())
             .with_min_interval(shared.source_min_interval)
+            .with_router(shared.router.clone())
             .under(shared.tenancies.clone());
         for Scoped { scope, store, writer, queue } in self.scopes {
             let context = Arc::new(SourceContext {
@@ -111,6 +118,7 @@ impl SourceControllers {
                 tags: KnownTags::default(),
                 refused: RefusedRevisions::default(),
                 requests: sources.requests.clone(),
+                ended_polls: sources.ended_polls.clone(),
                 min_interval: shared.source_min_interval,
                 tenancies: shared.tenancies.clone(),
             });

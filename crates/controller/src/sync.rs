@@ -124,10 +124,12 @@ impl SyncContext {
     /// that moves between two Syncs is handed over by their statuses.
     fn enqueue_affected(&self, sync: &SyncObject, is_deleted: bool, router: &Router) {
         let name = named(sync);
-        let held = sync.status.as_ref().map_or(&[][..], |status| &status.held);
-        let changed = ChangedSync { name: &name, held, is_deleted };
+        let (none, age) = (SyncStatus::default(), age(sync));
+        let status = sync.status.as_ref().unwrap_or(&none);
         for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
-            let react = |status: &SyncStatus| reaction(&named(&other), status, changed);
+            let is_older = age < self::age(&other);
+            let changed = ChangedSync { name: &name, status, is_deleted, is_older };
+            let react = |own: &SyncStatus| reaction(&named(&other), own, changed);
             match self.written.read(&other, react) {
                 Reaction::None => continue,
                 Reaction::Report => {}
@@ -168,6 +170,12 @@ fn claim_of(sync: &SyncObject) -> Claim {
         name: sync.name_any(),
         objects,
     }
+}
+
+/// Of two Syncs with the same object, the older one keeps it.
+fn age(sync: &SyncObject) -> (Option<Timestamp>, String, String) {
+    let created = sync.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, sync.namespace().unwrap_or_default(), sync.name_any())
 }
 
 /// The controller of Syncs. It watches the namespaces of its manager only: a Sync has exactly one manager.

@@ -11,10 +11,11 @@ use chandler_core::{
     catalog::Namespace,
     extension::namespace_of,
     failure::{Category, Failure},
-    source::{Origin, content_key, may_use_source},
+    source::{Origin, PollRequest, content_key, may_use_source},
     tenancy::SourceUse,
 };
 use chandler_source::{FilesOwner, Packages, SourceTree, StoredRevision};
+use jiff::Timestamp;
 use kube::{
     Client, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
@@ -23,12 +24,13 @@ use tokio::sync::watch;
 
 use super::{
     refused::RefusedRevisions,
-    requests::PollRequests,
+    requests::{EndedPolls, PollRequests},
     tags::{self, TagKey},
 };
 use crate::{
     locks::Mutex,
     namespace_labels::NamespaceLabels,
+    routing::Router,
     single_flight::SingleFlight,
     tenancies::Tenancies,
     watch::{are_listed, listed},
@@ -55,6 +57,9 @@ pub struct Sources {
     /// Revisions of tags.
     pub(super) tagged: Arc<SingleFlight<TagKey, StoredRevision>>,
     pub(super) requests: Arc<PollRequests>,
+    pub(super) ended_polls: Arc<EndedPolls>,
+    /// Reconciles Sources. Those that were only listed are not polled.
+    router: Option<Router>,
     /// Shorter intervals of Sources are treated like this one.
     pub(super) min_interval: Duration,
 }
@@ -109,6 +114,8 @@ impl Sources {
             refused: Arc::default(),
             tagged: Arc::new(SingleFlight::new(tags::CACHED)),
             requests: Arc::default(),
+            ended_polls: Arc::default(),
+            router: None,
             min_interval: Duration::ZERO,
         }
     }
@@ -136,6 +143,36 @@ impl Sources {
         let source = self.find(namespace, &reference.name);
         let source = source.ok_or_else(|| missing(namespace, &reference.name))?;
         rules.check_source(SourceUse::Url(&Origin::of(&source.spec)?.url()))
+    }
+
+    /// Lets a Source be polled because another controller has to know its newest revision.
+    pub(super) fn with_router(self, router: Router) -> Self {
+        Self { router: Some(router), ..self }
+    }
+
+    /// Returns the address of the repository or artifact of a Source.
+    pub fn repository(&self, reference: &SourceRef, namespace: &str) -> Option<String> {
+        let source = self.find(namespace_of(reference.scope, namespace, &self.platform), &reference.name)?;
+        Origin::of(&source.spec).ok().map(Origin::url)
+    }
+
+    /// Polls a Source, and waits until its newest revision is known. A Source that does not exist any
+    /// more, or that a user has suspended, has no newer one.
+    pub async fn poll(&self, reference: &SourceRef, namespace: &str) -> Result<(), Failure> {
+        let home = namespace_of(reference.scope, namespace, &self.platform);
+        let source = self.find(home, &reference.name);
+        let source = source.filter(|one| one.metadata.deletion_timestamp.is_none() && !one.spec.suspend);
+        let (Some(source), Some(router)) = (source, &self.router) else { return Ok(()) };
+        let (uid, now) = (source.uid().unwrap_or_default(), Timestamp::now());
+        self.requests.add_if_none(&uid, PollRequest::of_deletion(now));
+        router.enqueue_source(&source);
+        match self.ended_polls.since(&uid, now).await.failure {
+            None => Ok(()),
+            Some(failure) => {
+                let why = format!("Source {home}/{} cannot be read: {}", reference.name, failure.message);
+                Err(Failure::new(Category::SourceUnavailable, why))
+            }
+        }
     }
 
     pub(super) fn with_min_interval(self, min_interval: Duration) -> Self {

@@ -17,6 +17,7 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 
 use super::{
     SourceContext, ready,
+    requests::EndedPoll,
     revision::{FetchResult, RevisionFetcher},
 };
 use crate::{ReconcileError, status};
@@ -45,10 +46,12 @@ pub(super) async fn reconcile(
     if !wait.is_zero() {
         return Ok(Action::requeue(wait));
     }
-    let result = reconciler.poll().await;
+    // A request that comes later causes another poll.
+    let (request, began) = (context.requests.take(&reconciler.uid), Timestamp::now());
+    let result = reconciler.poll(request).await;
     let now = Timestamp::now();
     reconciler.update_status(&result, now).await?;
-    reconciler.record(&result, now);
+    reconciler.record(&result, began, now);
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
@@ -97,8 +100,7 @@ impl Reconciler<'_> {
         }
     }
 
-    async fn poll(&self) -> PollResult {
-        let request = self.context.requests.take(&self.uid);
+    async fn poll(&self, request: Option<PollRequest>) -> PollResult {
         match self.current(request.is_some()).await {
             Ok(FetchResult { mut revision, is_new }) => {
                 if is_new {
@@ -150,11 +152,13 @@ impl Reconciler<'_> {
         self.revision().stored().is_some_and(|stored| Some(stored.commit.id.as_str()) == reported)
     }
 
-    fn record(&self, result: &PollResult, now: Timestamp) {
-        let failed = match result {
+    fn record(&self, result: &PollResult, began: Timestamp, now: Timestamp) {
+        let failure = match result {
             PollResult::Fetched(_) | PollResult::Suspended { .. } => None,
-            PollResult::Failed { failure, .. } => Some(failure.category),
+            PollResult::Failed { failure, .. } => Some(failure.clone()),
         };
+        let failed = failure.as_ref().map(|failure| failure.category);
+        self.context.ended_polls.record(&self.uid, EndedPoll { began, failure });
         let mut polls = self.context.polls();
         let next = LastPoll::after(polls.get(&self.uid), self.source.metadata.generation, failed, now);
         polls.insert(self.uid.clone(), next);

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use chandler_core::source::PollRequest;
+use chandler_core::{failure::Failure, source::PollRequest};
 use jiff::Timestamp;
+use tokio::sync::Notify;
 
 use crate::locks::Mutex;
 
@@ -29,5 +30,40 @@ impl PollRequests {
     /// Adds the request of a user, or the one that follows a poll, unless there is another one.
     pub fn add_if_none(&self, uid: &str, request: PollRequest) {
         self.0.lock().entry(uid.to_owned()).or_insert(request);
+    }
+}
+
+/// The last polls of Sources that have ended, by uid.
+#[derive(Debug, Default)]
+pub(super) struct EndedPolls {
+    polls: Mutex<HashMap<String, EndedPoll>>,
+    ended: Notify,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct EndedPoll {
+    pub began: Timestamp,
+    pub failure: Option<Failure>,
+}
+
+impl EndedPolls {
+    pub fn record(&self, uid: &str, poll: EndedPoll) {
+        self.polls.lock().insert(uid.to_owned(), poll);
+        self.ended.notify_waiters();
+    }
+
+    /// Waits until a poll has ended that has begun since a moment.
+    pub async fn since(&self, uid: &str, moment: Timestamp) -> EndedPoll {
+        loop {
+            let ended = self.ended.notified();
+            if let Some(poll) = self.polls.lock().get(uid).filter(|poll| poll.began >= moment) {
+                return poll.clone();
+            }
+            ended.await;
+        }
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.polls.lock().remove(uid);
     }
 }

@@ -19,7 +19,7 @@ use super::{
     SyncContext, claim_of,
     delete_objects::{Deletion, delete_all},
     impersonated_client::ImpersonatedClient,
-    others::Gone,
+    others::{Gone, Unread},
     run::{about, combined},
     served_kinds::kind_of,
     status_writer::StatusWriter,
@@ -89,7 +89,10 @@ async fn prune(
     let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
     let kinds = context.kinds.find(current.inventory.iter().map(kind_of).collect::<Vec<_>>()).await?;
     let gone = current.inventory.iter().map(|object| Gone::new(object, &kinds)).collect::<Vec<_>>();
-    let wanted = context.wanted_by_others(sync, None, &gone).await?;
+    if let Some((_, failure)) = context.poll_others(sync, None).await.into_iter().next() {
+        return Err(failure);
+    }
+    let wanted = context.wanted_by_others(sync, None, &gone, &Unread::default()).await?;
     let plan = plan_deletion(&PruneInput {
         prune: &sync.spec.prune,
         revision,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    future::ready,
     sync::Arc,
     time::Duration,
 };
@@ -10,19 +11,21 @@ use chandler_api::extensions::{HeldObject, SyncObject, SyncStatus, SyncedObject}
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, SyncDirectory, Want,
-        contents, is_emptied, is_handed_over, is_stopped, kept_for, kinds, may_contain, named, ownership,
-        state_of,
+        Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, SourceKey,
+        SyncDirectory, Want, contents, is_emptied, is_handed_over, is_stopped, kept_for, kinds, may_contain,
+        named, ownership, state_of,
     },
     tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
+use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
 
 use super::{
     SyncContext, claim_of,
     impersonated_client::ImpersonatedClient,
     render::folder_files,
+    run::CONCURRENT_REQUESTS,
     served_kinds::{FoundKinds, ServedKind, kind_of},
 };
 use crate::locks::Mutex;
@@ -117,7 +120,35 @@ impl Found {
     }
 }
 
+/// The Sources whose newest revision is not known, and why.
+pub type Unread = HashMap<SourceKey, Failure>;
+
 impl SyncContext {
+    /// Polls the Sources of the directories that [`Self::wanted_by_others`] would read from the
+    /// repository of `sync`. A commit that moves a file is seen by each Source at another time.
+    pub(super) async fn poll_others(&self, sync: &SyncObject, tree: Option<&SourceTree>) -> Unread {
+        let own = Directory::of(sync);
+        let repository = self.trees.repository(&own.source, &own.namespace);
+        let is_read = |directory: &Directory| {
+            let has_own_source = directory.has_source_of(&own, &self.platform);
+            if has_own_source { tree.is_none() } else { directory.namespace == own.namespace }
+        };
+        let candidates = self.candidates(sync).into_iter().map(|candidate| candidate.by);
+        let others = candidates.filter(|by| format!("{}/{}", by.namespace, by.name) != named(sync));
+        let read = others
+            .map(|by| by.directory)
+            .filter(is_read)
+            .filter(|directory| self.trees.repository(&directory.source, &directory.namespace) == repository);
+        let read = read.map(|directory| (directory.source_key(&self.platform), directory));
+        let polls = read.collect::<HashMap<_, _>>().into_iter().map(|(key, directory)| async move {
+            let poll = self.trees.poll(&directory.source, &directory.namespace);
+            let polled = within_limit(&directory, poll).await;
+            polled.err().map(|failure| (key, failure))
+        });
+        let polls = stream::iter(polls.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS);
+        polls.filter_map(ready).collect().await
+    }
+
     /// Records what the directory of a Sync contains.
     pub(super) async fn record_contents(
         &self,
@@ -144,6 +175,7 @@ impl SyncContext {
         sync: &SyncObject,
         tree: Option<&SourceTree>,
         gone: &[Gone<'_>],
+        unread: &Unread,
     ) -> Result<BTreeMap<ObjectId, OtherSync>, Failure> {
         let mut wanted: BTreeMap<ObjectId, OtherSync> = BTreeMap::new();
         if gone.is_empty() {
@@ -173,7 +205,8 @@ impl SyncContext {
             }
             let want = if is_own { Want::Own } else { Want::Foreign };
             let tree = tree.filter(|_| directory.has_source_of(&own, &self.platform));
-            let found = if seen.len() > MAX_DIRECTORIES {
+            let is_unread = unread.contains_key(&directory.source_key(&self.platform));
+            let found = if seen.len() > MAX_DIRECTORIES || is_unread {
                 Found::recorded(&candidate, gone.iter().map(|gone| gone.id.clone()).collect())
             } else {
                 self.find_contents(&candidate, tree, gone).await?
@@ -250,11 +283,7 @@ impl SyncContext {
 
     /// Reads a Source.
     pub(super) async fn tree(&self, directory: &Directory) -> Result<Arc<SourceTree>, Failure> {
-        let tree = self.trees.tree(&directory.source, &directory.namespace);
-        tokio::time::timeout(TREE_LIMIT, tree).await.unwrap_or_else(|_| {
-            let message = format!("Source {} could not be read within {TREE_LIMIT:?}", directory.source.name);
-            Err(Failure::new(Category::Timeout, message))
-        })
+        within_limit(directory, self.trees.tree(&directory.source, &directory.namespace)).await
     }
 
     /// Returns the objects that a Sync of another namespace and another Source wants and may write.
@@ -360,4 +389,14 @@ impl SyncContext {
         kept.sort();
         kept
     }
+}
+
+async fn within_limit<T>(
+    directory: &Directory,
+    read: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::time::timeout(TREE_LIMIT, read).await.unwrap_or_else(|_| {
+        let message = format!("Source {} could not be read within {TREE_LIMIT:?}", directory.source.name);
+        Err(Failure::new(Category::Timeout, message))
+    })
 }

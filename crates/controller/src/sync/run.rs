@@ -21,7 +21,7 @@ use chandler_source::SourceTree;
 use kube::ResourceExt as _;
 
 use super::{
-    SyncContext, impersonated_client::ImpersonatedClient, served_kinds::FoundKinds,
+    SyncContext, claim_of, impersonated_client::ImpersonatedClient, served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
 use crate::ReconcileError;
@@ -53,6 +53,8 @@ struct Prepared {
     skipped: Vec<(ObjectId, Skipped)>,
     /// What all Syncs own.
     claims: Claims,
+    /// What they owned before anything was read.
+    claims_before: Claims,
     rendered: BTreeSet<ObjectId>,
     inventory: Vec<SyncedObject>,
     /// The objects that other Syncs have taken over.
@@ -81,7 +83,7 @@ impl Run<'_> {
         tree: &SourceTree,
         status: &mut StatusWriter<'_>,
     ) -> Result<Outcome, ReconcileError> {
-        let prepared = match self.prepare(tree, status).await {
+        let mut prepared = match self.prepare(tree, status).await {
             Ok(prepared) => prepared,
             Err(Stop::Failed(failure)) => return Ok(Outcome::Failed { failure, inventory: None }),
             Err(Stop::Moving(why)) => return Ok(Outcome::Moving(why)),
@@ -103,7 +105,24 @@ impl Run<'_> {
             let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
             status.write(Some(&tree.revision), &recorded).await?;
         }
+        self.yield_to_older(&mut prepared);
         Ok(self.write_all(prepared, tree, status).await)
+    }
+
+    /// Leaves objects to older Syncs that have recorded them since they were read: two Syncs that begin
+    /// at the same time would both write them.
+    fn yield_to_older(&self, prepared: &mut Prepared) {
+        let (own, now) = (claim_of(self.sync), self.context.claims());
+        let Prepared { writes, deferred, skipped, claims_before, .. } = prepared;
+        let taken = writes.iter().filter_map(|manifest| {
+            let by = now.newly_taken(&manifest.id, &own, claims_before)?;
+            Some((manifest.id.clone(), Skipped::Taken { by }))
+        });
+        let taken: Vec<_> = taken.collect();
+        let is_own = |manifest: &Manifest| taken.iter().all(|(id, _)| *id != manifest.id);
+        writes.retain(is_own);
+        deferred.retain(is_own);
+        skipped.extend(taken);
     }
 }
 

@@ -50,6 +50,14 @@ impl Trees for FakeTree {
         Box::pin(async move { current })
     }
 
+    fn repository(&self, source: &Reference, _: &str) -> Option<String> {
+        Some(source.name.clone())
+    }
+
+    fn poll<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(ready(Ok(())))
+    }
+
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

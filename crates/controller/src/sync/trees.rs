@@ -20,6 +20,12 @@ pub trait Trees: Send + Sync {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>>;
 
+    /// Returns the repository of a Source.
+    fn repository(&self, source: &Reference, namespace: &str) -> Option<String>;
+
+    /// Polls a Source, and waits until its newest revision is known.
+    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
     /// Returns a receiver that is notified when a Source has another revision.
     fn changes(&self) -> watch::Receiver<u64>;
 }
@@ -35,6 +41,14 @@ impl Trees for Sources {
             Self::tree(self, source, namespace).await
         }
         .boxed()
+    }
+
+    fn repository(&self, source: &Reference, namespace: &str) -> Option<String> {
+        Self::repository(self, source, namespace)
+    }
+
+    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Self::poll(self, source, namespace).boxed()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

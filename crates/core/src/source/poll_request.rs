@@ -33,6 +33,11 @@ impl PollRequest {
         (handled != Some(requested)).then_some(Self { at: now, repeats: false })
     }
 
+    /// Returns the request of a deletion, which needs to know what has moved.
+    pub fn of_deletion(now: Timestamp) -> Self {
+        Self { at: now, repeats: false }
+    }
+
     /// Returns the time until the poll is due. Zero means that it is.
     pub fn delay(self, last: Option<&LastPoll>, now: Timestamp) -> Duration {
         let earliest = last.map_or(self.at, |last| self.at.max(last.at + SPACING));

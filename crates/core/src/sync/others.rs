@@ -1,6 +1,6 @@
 //! What other Syncs want: the objects in their directories. A Sync does not delete them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use chandler_api::extensions::{GROUP, HeldObject, Reference, SyncObject, SyncSource, SyncStatus};
 use kube_core::GroupVersionKind;
@@ -13,11 +13,15 @@ use super::{
 use crate::{
     conditions,
     extension::namespace_of,
+    health::group,
     source::{Content, content_of, has_content, is_manifest},
 };
 
 /// Number of objects that the message of a waiting Sync lists.
 const LISTED: usize = 3;
+
+/// Namespace and name of a Source.
+pub type SourceKey = (String, String);
 
 /// The directory of a Sync.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,11 +47,13 @@ impl Directory {
 
     /// Returns whether two directories are of the same Source.
     pub fn has_source_of(&self, other: &Self, platform: &str) -> bool {
-        let key = |one: &Self| {
-            let namespace = namespace_of(one.source.scope, &one.namespace, platform).to_owned();
-            (namespace, one.source.name.clone())
-        };
-        key(self) == key(other)
+        self.source_key(platform) == other.source_key(platform)
+    }
+
+    /// Returns namespace and name of the Source.
+    pub fn source_key(&self, platform: &str) -> SourceKey {
+        let namespace = namespace_of(self.source.scope, &self.namespace, platform).to_owned();
+        (namespace, self.source.name.clone())
     }
 }
 
@@ -232,8 +238,35 @@ pub enum Reaction {
 #[derive(Clone, Copy, Debug)]
 pub struct ChangedSync<'a> {
     pub name: &'a str,
-    pub held: &'a [HeldObject],
+    pub status: &'a SyncStatus,
     pub is_deleted: bool,
+    /// Whether it is older than the other Sync.
+    pub is_older: bool,
+}
+
+impl ChangedSync<'_> {
+    /// Returns whether it has written an object that a younger Sync has, or is about to write.
+    fn has_taken(&self, status: &SyncStatus) -> bool {
+        let is_applied = conditions::is_true(&self.status.conditions, "Ready");
+        if self.is_deleted || !self.is_older || !is_applied {
+            return false;
+        }
+        let (theirs, own) = (contained(self.status), contained(status));
+        !theirs.is_disjoint(&own)
+    }
+}
+
+/// Returns what identifies the objects of a Sync that are in its directory.
+fn contained(status: &SyncStatus) -> HashSet<(&str, &str, &str, &str)> {
+    let mut objects: HashSet<_> = status
+        .inventory
+        .iter()
+        .map(|one| (group(&one.api_version), &*one.kind, &*one.namespace, &*one.name))
+        .collect();
+    for held in &status.held {
+        objects.remove(&(group(&held.api_version), &*held.kind, &*held.namespace, &*held.name));
+    }
+    objects
 }
 
 /// Returns what to do with the Sync `name` when another one has changed.
@@ -241,10 +274,10 @@ pub fn reaction(name: &str, status: &SyncStatus, changed: ChangedSync<'_>) -> Re
     let ready = conditions::find(&status.conditions, "Ready");
     let is_conflict = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "Conflict");
     let holds = status.held.iter().any(|held| held.sync == changed.name);
-    if holds || changed.is_deleted && is_conflict {
+    if holds || changed.is_deleted && is_conflict || !is_conflict && changed.has_taken(status) {
         return Reaction::Apply;
     }
-    let mut kept = kept_for(name, changed.held).take(LISTED).peekable();
+    let mut kept = kept_for(name, &changed.status.held).take(LISTED).peekable();
     if kept.peek().is_none() {
         return Reaction::None;
     }

@@ -51,6 +51,13 @@ impl Claims {
         self.syncs.iter().any(|claim| claim.label() == label && claim.objects.contains(object))
     }
 
+    /// Returns the Sync older than `own` that wants an object now, and did not before.
+    pub fn newly_taken(&self, object: &ObjectId, own: &Claim, before: &Self) -> Option<String> {
+        let mut older = self.syncs.iter().filter(|claim| claim.age() < own.age());
+        let is_new = |claim: &&Claim| claim.objects.contains(object) && !before.wants(&claim.label(), object);
+        older.find(is_new).map(|claim| format!("{}/{}", claim.namespace, claim.name))
+    }
+
     /// Returns whether a Sync with this label would be among the claims if it existed.
     fn would_contain(&self, label: &str) -> bool {
         let watched =
@@ -138,6 +145,24 @@ mod tests {
         assert_ne!(ownership(&id, Some("fleet.older"), &own, &all), Ownership::Ours);
         assert!(all.wants("fleet.own", &moved) && !all.wants("fleet.older", &moved));
         assert!(!all.wants("fleet.gone", &id));
+    }
+
+    #[test]
+    fn an_older_sync_that_begins_to_want_an_object_has_precedence() {
+        let id = ObjectId::new("v1", "ConfigMap", "fleet", "a");
+        let own = claim(5, "own", &[&id]);
+        let claims = |other| Claims { syncs: vec![own.clone(), other], ..Claims::default() };
+        let rows = [
+            ("it did not exist", claims(own.clone()), claim(1, "older", &[&id]), Some("fleet/older")),
+            ("it wants more", claims(claim(1, "older", &[])), claim(1, "older", &[&id]), Some("fleet/older")),
+            ("as before", claims(claim(1, "older", &[&id])), claim(1, "older", &[&id]), None),
+            ("a newer Sync", claims(claim(9, "newer", &[])), claim(9, "newer", &[&id]), None),
+            ("another object", claims(claim(1, "older", &[])), claim(1, "older", &[]), None),
+        ];
+        for (what, before, other, expected) in rows {
+            let taken = claims(other).newly_taken(&id, &own, &before);
+            assert_eq!(taken.as_deref(), expected, "{what}");
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use chandler_api::extensions::{ExtensionInstance, Source, SyncObject, SyncStatus};
+use chandler_api::addons::Timeout;
+use chandler_api::extensions::{ExtensionInstance, Source, SourceSpec, SyncObject, SyncStatus};
 use chandler_e2e::{
     extension_world::{ExtensionWorld, is_ready},
     git_repository::{Repository, map as bundle_map, wait_revision},
@@ -13,7 +14,7 @@ use chandler_sandbox::plane::Plane;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
 
@@ -210,6 +211,77 @@ async fn what_leaves_a_directory_is_kept_for_its_reasons() {
     Box::pin(placements(&world)).await;
 }
 
+#[tokio::test]
+async fn syncs_begin_and_end_beside_others() {
+    let world = Box::pin(SyncWorld::new("beside-syncs")).await;
+    let _manager = world.start_manager();
+    Box::pin(giver_that_is_deleted(&world)).await;
+    Box::pin(syncs_of_the_same_age(&world)).await;
+}
+
+fn owner(map: &ConfigMap) -> Option<&str> {
+    map.metadata.labels.as_ref()?.get("chandler.dev/sync").map(String::as_str)
+}
+
+/// A Sync that is deleted with its objects right after the push that moves one of them.
+async fn giver_that_is_deleted(world: &SyncWorld) {
+    let own = |sync: &str| (format!("{sync}/own.yaml"), map(&format!("own-{sync}"), "one"));
+    let push = async |files: Vec<(String, String)>| {
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+        world.push(&files).await
+    };
+    let moving = |sync: &str| (format!("{sync}/moving.yaml"), map("moving", "one"));
+    let first = push(vec![own("leaving"), own("staying"), moving("leaving")]).await;
+    let prune = json!({"source": directory("git", "leaving"), "deletionPolicy": "Prune"});
+    world.apply_named_sync("leaving", &prune).await;
+    world.apply_named_sync("staying", &json!({"source": directory("git", "staying")})).await;
+    for name in ["leaving", "staying"] {
+        world.wait_sync(name, "Ready", "Applied", Some(&first)).await;
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
+    let uid = maps.get("moving").await.unwrap().metadata.uid;
+    push(vec![own("leaving"), own("staying"), moving("staying")]).await;
+    world.syncs().delete("leaving", &DeleteParams::default()).await.unwrap();
+    eventually("the Sync is deleted", || async {
+        world.syncs().get_opt("leaving").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    eventually("what has stayed is deleted", || async {
+        maps.get_opt("own-leaving").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    eventually("the object belongs to the other Sync", || async {
+        let moving = maps.get("moving").await.unwrap();
+        (owner(&moving) == Some("default.staying")).then_some(())
+    })
+    .await;
+    assert_eq!(maps.get("moving").await.unwrap().metadata.uid, uid);
+}
+
+/// Two Syncs that begin at the same time with the same object: the older one, or the first by name, keeps it.
+async fn syncs_of_the_same_age(world: &SyncWorld) {
+    let pairs = ["one", "two", "three", "four"];
+    let files = pairs.iter().flat_map(|pair| {
+        ["a", "b"].map(|sync| (format!("{pair}-{sync}/map.yaml"), map(&format!("shared-{pair}"), sync)))
+    });
+    let files: Vec<_> = files.collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+    world.push(&files).await;
+    for pair in pairs {
+        for sync in ["a", "b"] {
+            let name = format!("{pair}-{sync}");
+            world.apply_named_sync(&name, &json!({"source": directory("git", &name)})).await;
+        }
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
+    for pair in pairs {
+        world.wait_sync(&format!("{pair}-a"), "Ready", "Applied", None).await;
+        world.wait_sync(&format!("{pair}-b"), "Ready", "Conflict", None).await;
+        let shared = maps.get(&format!("shared-{pair}")).await.unwrap();
+        assert_eq!(owner(&shared), Some(&*format!("default.{pair}-a")));
+    }
+}
+
 /// The Syncs that get a file of the Sync `giver`.
 const RECEIVERS: [&str; 5] = ["suspended", "invalid", "forbidden", "another-source", "unreadable"];
 
@@ -245,6 +317,8 @@ async fn receivers_that_cannot_take_over(world: &SyncWorld) {
         ),
     ];
     let sources: Api<Source> = Api::namespaced(world.cluster.client.clone(), NAMESPACE);
+    // It would see a commit long after the other one.
+    let other = SourceSpec { interval: Timeout("10m".to_owned()), ..sources.get("git").await.unwrap().spec };
     let objects = [
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
@@ -252,8 +326,7 @@ async fn receivers_that_cannot_take_over(world: &SyncWorld) {
         }),
         json!({
             "apiVersion": "chandler.dev/v1alpha1", "kind": "Source",
-            "metadata": {"name": "other", "namespace": NAMESPACE},
-            "spec": sources.get("git").await.unwrap().spec,
+            "metadata": {"name": "other", "namespace": NAMESPACE}, "spec": other,
         }),
     ];
     for object in &objects {

@@ -37,6 +37,7 @@ impl Run<'_> {
         tree: &SourceTree,
         status: &StatusWriter<'_>,
     ) -> Result<Prepared, Stop> {
+        let claims_before = self.context.claims();
         let documents = self.context.render.render(tree, &self.sync.spec.source.path).await?;
         let recorded = &status.current().inventory;
         let directory = Directory::of(self.sync);
@@ -86,7 +87,18 @@ impl Run<'_> {
         }
         let deferred =
             if is_applied { Vec::new() } else { self.check(&writes, &kinds, &rendered, &live).await? };
-        Ok(Prepared { kinds, writes, deferred, skipped, claims, rendered, inventory, taken_over, digest })
+        Ok(Prepared {
+            kinds,
+            writes,
+            deferred,
+            skipped,
+            claims,
+            claims_before,
+            rendered,
+            inventory,
+            taken_over,
+            digest,
+        })
     }
 
     /// Checks that AddonTenancies allow all objects.

@@ -14,7 +14,7 @@ use super::{Run, about, combined};
 use crate::sync::{
     claim_of,
     delete_objects::{Deletion, delete_all},
-    others::Gone,
+    others::{Gone, Unread},
     served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
@@ -33,22 +33,30 @@ impl Run<'_> {
         let current = status.current();
         let gone = inventory.iter().filter(|object| !rendered.contains(&ObjectId::from(*object)));
         let gone: Vec<_> = gone.map(|object| Gone::new(object, kinds)).collect();
-        let wanted = match self.context.wanted_by_others(self.sync, Some(tree), &gone).await {
-            Ok(wanted) => wanted,
+        let revision = &*tree.revision;
+        let plan = async |unread: &Unread| {
+            let wanted = self.context.wanted_by_others(self.sync, Some(tree), &gone, unread).await?;
+            Ok(plan_prune(&PruneInput {
+                prune: &self.sync.spec.prune,
+                revision,
+                inventory: &inventory,
+                rendered,
+                own: &PruneInput::own_objects(self.sync, &self.context.platform),
+                source_changed: PruneInput::is_source_changed(self.sync, current),
+                revision_applied_before: PruneInput::was_applied_before(revision, current),
+                held: &current.held,
+                wanted: &wanted,
+            }))
+        };
+        let mut planned = plan(&Unread::default()).await;
+        if planned.as_ref().is_ok_and(|plan| !plan.delete.is_empty()) {
+            let unread = self.context.poll_others(self.sync, Some(tree)).await;
+            planned = plan(&unread).await;
+        }
+        let plan = match planned {
+            Ok(plan) => plan,
             Err(failure) => return Outcome::Failed { failure, inventory: Some(inventory) },
         };
-        let revision = &*tree.revision;
-        let plan = plan_prune(&PruneInput {
-            prune: &self.sync.spec.prune,
-            revision,
-            inventory: &inventory,
-            rendered,
-            own: &PruneInput::own_objects(self.sync, &self.context.platform),
-            source_changed: PruneInput::is_source_changed(self.sync, current),
-            revision_applied_before: PruneInput::was_applied_before(revision, current),
-            held: &current.held,
-            wanted: &wanted,
-        });
         let label = claim_of(self.sync).label();
         let deletions = delete_all(self.impersonated, kinds, &label, plan.delete).await;
         let (mut held, mut failures, mut gone) = (plan.held, Vec::new(), BTreeSet::new());
