@@ -371,6 +371,7 @@ pub const REPORTING_KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies,he
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            self.sandbox.discard(&self.namespace);
             diagnostics::print(self);
         } else {
             self.assert_no_leaks();

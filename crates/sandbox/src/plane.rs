@@ -1,6 +1,7 @@
 //! A Kubernetes control plane as local processes.
 
 mod components;
+mod contents;
 mod layout;
 mod nodes;
 mod options;
@@ -18,6 +19,7 @@ use tokio::sync::Mutex;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
+pub use self::contents::Contents;
 use self::layout::{Layout, PROBE};
 pub use self::options::{Network, PlaneOptions};
 pub use self::ports::{NoFreePort, free_port};
@@ -73,6 +75,8 @@ pub struct Plane {
     children: Mutex<Vec<Child>>,
     /// Set by [`Plane::stop`] and [`Plane::kill`]. The provider does not restart a control plane that was stopped.
     stopped: AtomicBool,
+    /// Whether its processes are those that it was started with, and nobody knows their PIDs.
+    untouched: AtomicBool,
 }
 
 impl Plane {
@@ -120,6 +124,7 @@ impl Plane {
             kubeconfig,
             children: Mutex::default(),
             stopped: AtomicBool::new(false),
+            untouched: AtomicBool::new(true),
         })
     }
 
@@ -170,7 +175,7 @@ impl Plane {
     }
 
     /// Returns a client whose requests are not in the audit log.
-    async fn probe(&self) -> Result<kube::Client, Error> {
+    pub(crate) async fn probe(&self) -> Result<kube::Client, Error> {
         let path = Layout::new(&self.options.dir).kubeconfig(PROBE);
         let yaml = std::fs::read_to_string(&path).map_err(|source| Error::Folder { path, source })?;
         self.connect(&yaml).await
@@ -219,12 +224,14 @@ impl Plane {
 
     /// Stops the processes in order and keeps the data.
     pub async fn stop(&self) {
+        self.touch();
         self.stopped.store(true, Ordering::Release);
         stop_after(0, &mut *self.children.lock().await).await;
     }
 
     /// Kills the processes. The data may be incomplete afterwards.
     pub async fn kill(&self) {
+        self.touch();
         self.stopped.store(true, Ordering::Release);
         let mut children = self.children.lock().await;
         while let Some(child) = children.pop() {
@@ -234,6 +241,7 @@ impl Plane {
 
     /// Stops the control plane and starts it again with the same data, port and certificate authority.
     pub async fn restart(&self) -> Result<(), Error> {
+        self.touch();
         let mut children = self.children.lock().await;
         self.stopped.store(false, Ordering::Release);
         stop_after(0, &mut children).await;
@@ -250,6 +258,7 @@ impl Plane {
             return Ok(());
         };
         tracing::warn!(cluster = %self.options.name, %error, "restarting a control plane");
+        self.touch();
         stop_after(0, &mut children).await;
         self.launch_missing(&mut children).await
     }
@@ -257,6 +266,7 @@ impl Plane {
     /// Restarts all processes but etcd with the programs of another version. If they do not start, the control plane is
     /// stopped, and the next restart uses the new version again.
     pub async fn upgrade(&self, assets: &Assets) -> Result<(), Error> {
+        self.touch();
         let mut children = self.children.lock().await;
         let etcd = usize::from(self.options.shared_etcd.is_none());
         stop_after(etcd, &mut children).await;
@@ -271,6 +281,34 @@ impl Plane {
     /// Returns the version that the control plane in this folder ran last.
     pub fn stored_version(dir: &Path) -> Option<KubernetesVersion> {
         Layout::new(dir).stored_version()
+    }
+
+    /// Prepares the control plane for another Cluster, after [`Contents::restore`]. Returns `None` if its processes were
+    /// stopped, or may have been.
+    pub(crate) async fn reassign(mut self, name: &str, nodes: u32) -> Option<Self> {
+        let has_nodes = self.options.nodes.is_some_and(|existing| existing <= nodes);
+        if !has_nodes || !self.is_untouched() || self.check().await.is_err() {
+            return None;
+        }
+        name.clone_into(&mut self.options.name);
+        self.options.nodes = Some(nodes);
+        let layout = Layout::new(&self.options.dir);
+        self.kubeconfig = layout.rename(name, &self.options.network, self.port).ok()?;
+        nodes::ensure(&self.probe().await.ok()?, nodes, self.version()).await.ok()?;
+        Some(self)
+    }
+
+    /// Returns whether only clients have changed something.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.untouched.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_default_network(&self) -> bool {
+        self.options.network == Network::default()
+    }
+
+    fn touch(&self) {
+        self.untouched.store(false, Ordering::Release);
     }
 
     /// Returns an error with the end of the log if one of the processes has exited.
@@ -363,6 +401,7 @@ impl Plane {
 
     /// Returns the name and PID of each process.
     pub async fn processes(&self) -> Vec<(String, u32)> {
+        self.touch();
         let children = self.children.lock().await;
         children.iter().map(|child| (child.name().to_owned(), child.pid())).collect()
     }

@@ -10,6 +10,7 @@ mod machine;
 mod metadata;
 mod owner;
 mod planes;
+mod pool;
 mod programs;
 mod reachable;
 pub mod sandbox_bootstrap;

@@ -202,6 +202,22 @@ impl Sandbox {
         Self::start(planes, assets, options, network, progress).await
     }
 
+    /// Like [`Sandbox::up_on`], but control planes of deleted Clusters are used again for others.
+    pub(crate) async fn up_with_pool(
+        assets: &Assets,
+        options: &Options,
+        network: Network,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Self, Error> {
+        let planes = Arc::new(Planes::pooled(assets, &Folder::new(&options.dir).planes()));
+        Self::start(planes, assets, options, network, progress).await
+    }
+
+    /// Makes sure that the control planes of a namespace's Clusters are not used again.
+    pub(crate) fn discard(&self, namespace: &str) {
+        self.planes.discard(namespace);
+    }
+
     /// Starts another management cluster that shares the workload control planes, so that Clusters can be moved to it.
     pub async fn second_management(
         &self,

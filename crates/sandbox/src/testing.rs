@@ -115,7 +115,7 @@ async fn start_shared(assets: &'static Assets) -> Result<Shared, Error> {
         network.address = address.parse().map_err(|_| Error::Address(address))?;
     }
     let sandbox = runtime
-        .spawn(async move { Sandbox::up_on(assets, &options, network, &Silent).await })
+        .spawn(async move { Sandbox::up_with_pool(assets, &options, network, &Silent).await })
         .await
         .map_err(|error| Error::Shared(error.to_string()))??;
     Ok(Shared { sandbox: Arc::new(sandbox), runtime })
@@ -143,6 +143,11 @@ impl SharedSandbox {
 
     pub fn assets(&self) -> &'static Assets {
         self.inner.sandbox.assets()
+    }
+
+    /// Makes sure that the control planes of a namespace's Clusters are not used again: its test has failed.
+    pub fn discard(&self, namespace: &str) {
+        self.inner.sandbox.discard(namespace);
     }
 
     /// Creates a namespace with a unique name on the management cluster.

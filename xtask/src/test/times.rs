@@ -105,6 +105,10 @@ pub struct Summary {
     tests: BTreeMap<String, Sum>,
     full: Planes,
     bare: Planes,
+    /// How often a control plane was used again.
+    reused: u32,
+    /// Why control planes could not be used again, and how often.
+    discarded: BTreeMap<String, u32>,
     binaries: Vec<(String, Duration)>,
 }
 
@@ -126,11 +130,21 @@ impl Summary {
             ((process, text(line, "name")), text(line, "test"))
         });
         let names: HashMap<_, _> = names.collect();
+        let mut clusters = HashMap::new();
+        for line in of_kind("assigned") {
+            clusters.entry(text(line, "plane")).or_insert_with(|| text(line, "cluster"));
+            summary.reused += u32::from(line["reused"] == true);
+        }
+        for line in of_kind("discarded") {
+            *summary.discarded.entry(text(line, "reason")).or_default() += 1;
+        }
         for line in of_kind("plane") {
             let planes = if line["full"] == true { &mut summary.full } else { &mut summary.bare };
             planes.started += 1;
             planes.took += time(line, "readyAfterMillis");
-            let owner = owner(Path::new(&text(line, "directory")), &names);
+            let directory = text(line, "directory");
+            let directory = clusters.get(&directory).unwrap_or(&directory);
+            let owner = owner(Path::new(directory), &names);
             if let Some(sum) = owner.and_then(|test| summary.tests.get_mut(test)) {
                 sum.planes += 1;
             }
@@ -185,6 +199,12 @@ impl Display for Summary {
             let took = format_duration(took);
             writeln!(formatter, "{started} {kind} control planes started; together {took} until ready")?;
         }
+        writeln!(formatter, "{} times one was used again; not used again:", self.reused)?;
+        let mut discarded: Vec<_> = self.discarded.iter().collect();
+        discarded.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        for (reason, count) in discarded {
+            writeln!(formatter, "{count:6}  {reason}")?;
+        }
         Ok(())
     }
 }
@@ -213,6 +233,10 @@ mod tests {
 {"record":"name","test":"sync::b","process":8,"name":"sync-1"}
 {"record":"plane","directory":"/tmp/chandler-tests/7/sandbox-0/clusters/sync-1_alpha","full":true,"readyAfterMillis":6000}
 {"record":"plane","directory":"/tmp/chandler-tests/7/bare-2","full":false,"readyAfterMillis":2000}
+{"record":"plane","directory":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","full":true,"readyAfterMillis":3000}
+{"record":"assigned","plane":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","cluster":"/tmp/chandler-tests/7/sandbox-0/clusters/sync-1_bravo","reused":false}
+{"record":"assigned","plane":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","cluster":"/tmp/chandler-tests/7/sandbox-0/clusters/bare-2_alpha","reused":true}
+{"record":"discarded","cluster":"alpha","reason":"its processes were touched"}
 {"record":"plane","directory":"/elsewhere","full":true,"readyAfterMillis":4000}
 {"record":"test","test":"sync::a","startMillis":1,"waitedMillis":500,"ranMillis":60000,"failed":false}
 {"record":"test","test":"sync::a","startMillis":2,"waitedMillis":0,"ranMillis":1000,"failed":true}
@@ -225,12 +249,14 @@ mod tests {
         let [a, b] = ["sync::a", "sync::b"].map(|test| summary.tests[test]);
         let seconds = Duration::from_secs;
         let waited = Duration::from_millis(500);
-        assert_eq!(a, Sum { ran: seconds(61), waited, planes: 1, failed: true });
+        assert_eq!(a, Sum { ran: seconds(61), waited, planes: 2, failed: true });
         assert_eq!(b, Sum { ran: seconds(30), waited: Duration::ZERO, planes: 1, failed: false });
-        assert_eq!(summary.full, Planes { started: 2, took: seconds(10) });
+        assert_eq!(summary.full, Planes { started: 3, took: seconds(13) });
         assert_eq!(summary.bare, Planes { started: 1, took: seconds(2) });
+        assert_eq!(summary.reused, 1);
+        assert_eq!(summary.discarded["its processes were touched"], 1);
         let (count, topic) = summary.topics()["sync"];
-        assert_eq!((count, topic.ran, topic.planes), (2, seconds(91), 2));
+        assert_eq!((count, topic.ran, topic.planes), (2, seconds(91), 3));
     }
 
     #[test]
@@ -257,11 +283,12 @@ mod tests {
         let printed = summary.to_string();
         let rows: Vec<Vec<_>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
         for row in [
-            &["sync::a", "1m", "01s", "0m", "01s", "1", "FAILED"][..],
-            &["sync", "2", "1m", "31s", "0m", "01s", "2", "FAILED"],
+            &["sync::a", "1m", "01s", "0m", "01s", "2", "FAILED"][..],
+            &["sync", "2", "1m", "31s", "0m", "01s", "3", "FAILED"],
             &["e2e", "1m", "01s"],
             &["1", "others", "0m", "03s"],
-            &["2", "full", "control", "planes", "started;", "together", "0m", "10s", "until", "ready"],
+            &["3", "full", "control", "planes", "started;", "together", "0m", "13s", "until", "ready"],
+            &["1", "its", "processes", "were", "touched"],
         ] {
             assert!(rows.iter().any(|found| found == row), "{row:?} in\n{printed}");
         }

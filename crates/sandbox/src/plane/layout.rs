@@ -115,6 +115,14 @@ impl Layout {
         self.admin_kubeconfig(name, server, &authority)
     }
 
+    /// Returns the administrator's kubeconfig with the name of another cluster.
+    pub(super) fn rename(&self, name: &str, network: &Network, port: u16) -> Result<String, Error> {
+        let path = self.root.join("kubeconfig");
+        fs::remove_file(&path).map_err(|source| Error::Folder { path, source })?;
+        let server = endpoint(SocketAddr::new(network.address, port));
+        self.admin_kubeconfig(name, &server, &self.authority(name)?)
+    }
+
     /// Returns the certificate authority. Creates it if it does not exist.
     pub(super) fn authority(&self, name: &str) -> Result<Authority, certificates::Error> {
         Authority::open(&self.pki(), &format!("sandbox {name}"))

@@ -36,7 +36,10 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
         let host = object.spec.plane_network().public_host();
         let port = match object.spec.network {
             Some(_) => SITE_PORT,
-            None => unclaimed_port(&context.client).await?,
+            None => match context.planes.reserve().await {
+                Some(port) => port,
+                None => unclaimed_port(&context.client).await?,
+            },
         };
         let patch = json!({
             "metadata": {"resourceVersion": object.resource_version()},

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::pool::Pool;
 use super::programs::ProgramVersions;
 use crate::assets::{Assets, KubernetesVersion};
 use crate::plane::{self, Network, Plane, PlaneOptions};
@@ -49,13 +50,36 @@ pub struct Planes {
     versions: ProgramVersions,
     root: PathBuf,
     running: Mutex<HashMap<ClusterKey, Slot>>,
+    pool: Option<Arc<Pool>>,
 }
 
 type Slot = Arc<Mutex<Option<Arc<Plane>>>>;
 
 impl Planes {
     pub(crate) fn new(assets: &Assets, root: &Path) -> Self {
-        Self { versions: ProgramVersions::new(assets), root: root.to_owned(), running: Mutex::default() }
+        Self {
+            versions: ProgramVersions::new(assets),
+            root: root.to_owned(),
+            running: Mutex::default(),
+            pool: None,
+        }
+    }
+
+    /// Control planes that other Clusters get when theirs is deleted.
+    pub(crate) fn pooled(assets: &Assets, root: &Path) -> Self {
+        Self { pool: Some(Arc::new(Pool::new(assets, root))), ..Self::new(assets, root) }
+    }
+
+    /// Makes sure that the control planes of a namespace's Clusters are not used again.
+    pub(crate) fn discard(&self, namespace: &str) {
+        if let Some(pool) = &self.pool {
+            pool.discard(namespace);
+        }
+    }
+
+    /// Returns the port of a control plane that the next Cluster with it gets.
+    pub(super) async fn reserve(&self) -> Option<u16> {
+        self.pool.as_ref()?.reserve().await
     }
 
     /// Returns the folder of a cluster's control plane.
@@ -108,32 +132,29 @@ impl Planes {
             }
             return Ok(plane.clone());
         }
-        let options = PlaneOptions {
-            name: key.name.clone(),
-            dir: Self::folder(&self.root, key),
-            nodes: Some(desired.nodes),
-            port: Some(desired.port),
-            shared_etcd: None,
-            network: desired.network,
+        let dir = Self::folder(&self.root, key);
+        let plane = match &self.pool {
+            Some(pool) => pool.start(key, &dir, &desired).await?,
+            None => Plane::start(&desired.assets, desired.options(key, dir)).await?,
         };
-        let plane = Arc::new(Plane::start(&desired.assets, options).await?);
+        let plane = Arc::new(plane);
         *running = Some(plane.clone());
         Ok(plane)
     }
 
     /// Kills a control plane and removes its data.
     pub(super) async fn remove(&self, key: &ClusterKey) -> Result<(), plane::Error> {
-        let slot = self.slot(key).await;
-        if let Some(plane) = slot.lock().await.take() {
-            plane.kill().await;
-        }
+        let (slot, folder) = (self.slot(key).await, Self::folder(&self.root, key));
+        let plane = slot.lock().await.take();
         self.running.lock().await.remove(key);
-        let path = Self::folder(&self.root, key);
-        match tokio::fs::remove_dir_all(&path).await {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(plane::Error::Folder { path, source })
+        match (&self.pool, plane) {
+            (Some(pool), Some(plane)) => pool.clone().give_back(key, &folder, plane).await,
+            (_, plane) => {
+                if let Some(plane) = plane {
+                    plane.kill().await;
+                }
+                remove_folder(folder).await
             }
-            _ => Ok(()),
         }
     }
 
@@ -145,9 +166,36 @@ impl Planes {
             }
         });
         futures::future::join_all(stops).await;
+        if let Some(pool) = &self.pool {
+            pool.stop().await;
+        }
     }
 
     async fn slot(&self, key: &ClusterKey) -> Slot {
         self.running.lock().await.entry(key.clone()).or_default().clone()
+    }
+}
+
+impl DesiredPlane {
+    /// Returns the options of a new control plane.
+    pub(super) fn options(&self, key: &ClusterKey, dir: PathBuf) -> PlaneOptions {
+        PlaneOptions {
+            name: key.name.clone(),
+            dir,
+            nodes: Some(self.nodes),
+            port: Some(self.port),
+            shared_etcd: None,
+            network: self.network.clone(),
+        }
+    }
+}
+
+/// Removes a folder with all that is in it.
+pub(super) async fn remove_folder(path: PathBuf) -> Result<(), plane::Error> {
+    match tokio::fs::remove_dir_all(&path).await {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(plane::Error::Folder { path, source })
+        }
+        _ => Ok(()),
     }
 }
