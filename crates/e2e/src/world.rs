@@ -127,7 +127,10 @@ impl World {
     /// Returns an environment for a test that must not run in parallel with others, because it has many clusters or
     /// measures a time that Chandler promises.
     pub async fn exclusive(name: &str) -> Self {
-        Self::with(TestSlot::exclusive().await, name).await
+        let slot = TestSlot::exclusive().await;
+        // A Cluster of a test that has failed may not be deletable.
+        let _ = testing::sandbox().await.unwrap().wait_cleaned().await;
+        Self::with(slot, name).await
     }
 
     async fn with(slot: Arc<TestSlot>, name: &str) -> Self {

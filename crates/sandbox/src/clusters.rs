@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kube::api::{Api, DeleteParams, DynamicObject};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 use crate::apply::{self, apply};
@@ -32,6 +33,8 @@ pub enum Error {
     Apply(#[from] apply::Error),
     #[error("cannot read the Cluster {name}: {source}")]
     Read { name: String, source: Box<kube::Error> },
+    #[error("cannot list the Clusters: {0}")]
+    List(Box<kube::Error>),
     #[error("cannot delete the Cluster {name}: {source}")]
     Delete { name: String, source: Box<kube::Error> },
     #[error("the Cluster {name} was not Available within {} s: {message}", timeout.as_secs())]
@@ -103,6 +106,22 @@ pub async fn delete(client: &kube::Client, key: &ClusterKey, timeout: Duration) 
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
+}
+
+/// Waits until no Cluster is being deleted.
+pub async fn wait_deleted(client: &kube::Client, timeout: Duration) -> Result<(), Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &cluster_resource());
+    let deadline = Instant::now() + timeout;
+    loop {
+        let all = api.list(&ListParams::default()).await.map_err(|source| Error::List(Box::new(source)))?;
+        let Some(deleted) = all.iter().find(|cluster| cluster.metadata.deletion_timestamp.is_some()) else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            return Err(Error::NotDeleted { name: deleted.name_any(), timeout });
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
 }
 
 /// Returns whether the Cluster exists, Available or not.

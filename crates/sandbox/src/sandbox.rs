@@ -218,6 +218,13 @@ impl Sandbox {
         self.planes.discard(namespace);
     }
 
+    /// Waits until the Clusters that are being deleted are gone, and their control planes cleaned.
+    pub(crate) async fn wait_cleaned(&self, timeout: Duration) -> Result<(), Error> {
+        clusters::wait_deleted(&self.management.client().await?, timeout).await?;
+        self.planes.wait_cleaned().await;
+        Ok(())
+    }
+
     /// Starts another management cluster that shares the workload control planes, so that Clusters can be moved to it.
     pub async fn second_management(
         &self,

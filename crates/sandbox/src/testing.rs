@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
@@ -45,6 +46,9 @@ pub enum Error {
 
 /// The address on which the management API server of [`sandbox`] listens, instead of loopback.
 pub const MANAGEMENT_ADDRESS_VARIABLE: &str = "CHANDLER_MANAGEMENT_ADDRESS";
+
+/// How long the deletion of Clusters may take.
+const CLEAN_TIMEOUT: Duration = Duration::from_mins(2);
 
 static ASSETS: OnceCell<Assets> = OnceCell::const_new();
 static SANDBOX: OnceCell<Shared> = OnceCell::const_new();
@@ -148,6 +152,11 @@ impl SharedSandbox {
     /// Makes sure that the control planes of a namespace's Clusters are not used again: its test has failed.
     pub fn discard(&self, namespace: &str) {
         self.inner.sandbox.discard(namespace);
+    }
+
+    /// Waits until the Clusters of ended tests are deleted and their control planes cleaned, which takes CPU time.
+    pub async fn wait_cleaned(&self) -> Result<(), Error> {
+        self.on_runtime(|sandbox| async move { sandbox.wait_cleaned(CLEAN_TIMEOUT).await }).await
     }
 
     /// Creates a namespace with a unique name on the management cluster.

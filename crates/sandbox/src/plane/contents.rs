@@ -27,7 +27,10 @@ const FIRST: [&str; 5] = [
     "ValidatingAdmissionPolicyBinding",
     "ValidatingAdmissionPolicy",
 ];
-const POLL: Duration = Duration::from_millis(250);
+/// How long to wait for deletions at first. Each time it is twice as long, because reading all objects takes CPU time.
+const FIRST_POLL: Duration = Duration::from_millis(250);
+/// The length of a listed difference.
+const LISTED: usize = 200;
 /// After this time, finalizers are removed: the clients that wanted them are gone.
 const FINALIZERS_AFTER: Duration = Duration::from_secs(2);
 
@@ -74,7 +77,7 @@ impl Contents {
     /// Deletes all objects of a control plane that a new one has not, resets the others, and checks that it is like a new one then. Returns what
     /// is different after `timeout`.
     pub async fn restore(&self, client: &kube::Client, timeout: Duration) -> Result<(), String> {
-        let (begin, mut last) = (Instant::now(), String::new());
+        let (begin, mut poll, mut last) = (Instant::now(), FIRST_POLL, String::new());
         while begin.elapsed() < timeout {
             match self.restore_once(client, begin.elapsed() > FINALIZERS_AFTER).await {
                 Ok(differences) if differences.is_empty() => return Ok(()),
@@ -82,7 +85,8 @@ impl Contents {
                 // A kind that was deleted meanwhile cannot be listed.
                 Err(error) => last = error.to_string(),
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(poll).await;
+            poll *= 2;
         }
         Err(last)
     }
@@ -136,7 +140,8 @@ impl Contents {
                 (Some(_), None) => "is left over".to_owned(),
                 (None, _) => "is missing".to_owned(),
                 (Some(current), Some(expected)) => {
-                    format!("would become like a new one with {}", json_patch(current, expected))
+                    let patch = json_patch(current, expected).to_string();
+                    format!("needs the patch {}", patch.chars().take(LISTED).collect::<String>())
                 }
             };
             format!("{} {}/{} {what}", key.kind, key.namespace, key.name)

@@ -77,6 +77,13 @@ impl Planes {
         }
     }
 
+    /// Waits until the control planes of deleted Clusters are cleaned.
+    pub(crate) async fn wait_cleaned(&self) {
+        if let Some(pool) = &self.pool {
+            pool.wait_cleaned().await;
+        }
+    }
+
     /// Returns the port of a control plane that the next Cluster with it gets.
     pub(super) async fn reserve(&self) -> Option<u16> {
         self.pool.as_ref()?.reserve().await

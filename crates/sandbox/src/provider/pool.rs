@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 
 use super::planes::{ClusterKey, DesiredPlane, remove_folder};
 use crate::assets::Assets;
@@ -20,6 +20,8 @@ use crate::test_record::{self, Record};
 const MAX_IDLE: usize = 4;
 /// How many nodes the control planes have that are used again. A Cluster can add more.
 const NODES: u32 = 1;
+/// How many control planes are cleaned at the same time.
+const CONCURRENT_CLEANING: u32 = 2;
 /// How long a new control plane may take until its objects no longer change.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long it may take to clean a control plane.
@@ -37,6 +39,7 @@ pub(super) struct Pool {
     /// The objects of a new control plane, or why they are not known.
     new: OnceCell<Result<Contents, String>>,
     discarded: std::sync::Mutex<HashSet<String>>,
+    cleaning: Semaphore,
 }
 
 impl Pool {
@@ -49,6 +52,7 @@ impl Pool {
             reserved: Mutex::default(),
             new: OnceCell::default(),
             discarded: std::sync::Mutex::default(),
+            cleaning: Semaphore::new(CONCURRENT_CLEANING as usize),
         }
     }
 
@@ -112,46 +116,43 @@ impl Pool {
     ) -> Result<(), plane::Error> {
         let unlinked = tokio::fs::remove_file(link).await;
         unlinked.map_err(|source| plane::Error::Folder { path: link.to_owned(), source })?;
+        if let Some(reason) = self.unusable(key, &plane).await {
+            return remove(key, &plane, reason).await;
+        }
         let key = key.clone();
         tokio::spawn(async move {
-            let folder = plane.dir().to_owned();
-            match self.restored(&key, plane).await {
+            let _permit = self.cleaning.acquire().await;
+            if let Err(reason) = self.clean(&plane).await {
+                return log(remove(&key, &plane, &reason).await);
+            }
+            match Arc::try_unwrap(plane) {
                 Ok(plane) => self.idle.lock().await.push(plane),
-                Err(reason) => {
-                    test_record::append(&Record::Discarded { cluster: &key.name, reason: &reason });
-                    if let Err(error) = remove_folder(folder).await {
-                        tracing::warn!(%error, "a control plane is not removed");
-                    }
-                }
+                Err(plane) => log(remove(&key, &plane, "it is still in use").await),
             }
         });
         Ok(())
     }
 
-    /// Returns the control plane if it is like a new one. Otherwise kills it, and returns why.
-    async fn restored(&self, key: &ClusterKey, plane: Arc<Plane>) -> Result<Plane, String> {
-        let restored = self.restore(key, &plane).await;
-        if restored.is_err() {
-            plane.kill().await;
-        }
-        restored?;
-        Arc::try_unwrap(plane).map_err(|_| "it is still in use".to_owned())
+    /// Waits until the control planes of deleted Clusters are cleaned.
+    pub(super) async fn wait_cleaned(&self) {
+        let _all = self.cleaning.acquire_many(CONCURRENT_CLEANING).await;
     }
 
-    async fn restore(&self, key: &ClusterKey, plane: &Plane) -> Result<(), String> {
-        let unusable = |reason: &str| Err(reason.to_owned());
+    /// Returns why a control plane cannot be used again, whatever is on it.
+    async fn unusable(&self, key: &ClusterKey, plane: &Plane) -> Option<&'static str> {
         if !plane.is_untouched() {
-            return unusable("its processes were touched");
+            return Some("its processes were touched");
         }
         if self.discarded().contains(&key.namespace) {
-            return unusable("its test has failed");
+            return Some("its test has failed");
         }
         if plane.version() != self.assets.kubernetes() || !plane.has_default_network() {
-            return unusable("it has another version or network");
+            return Some("it has another version or network");
         }
-        if self.idle.lock().await.len() >= MAX_IDLE {
-            return unusable("enough others are idle");
-        }
+        (self.idle.lock().await.len() >= MAX_IDLE).then_some("enough others are idle")
+    }
+
+    async fn clean(&self, plane: &Plane) -> Result<(), String> {
         let new = self.new.get_or_init(|| self.contents_of_new()).await.as_ref()?;
         let client = plane.probe().await.map_err(|error| error.to_string())?;
         new.restore(&client, RESTORE_TIMEOUT).await
@@ -178,5 +179,18 @@ impl Pool {
         let idle = std::mem::take(&mut *self.idle.lock().await);
         let reserved = std::mem::take(&mut *self.reserved.lock().await);
         futures::future::join_all(idle.iter().chain(reserved.values()).map(Plane::stop)).await;
+    }
+}
+
+/// Kills a control plane and removes its data.
+async fn remove(key: &ClusterKey, plane: &Plane, reason: &str) -> Result<(), plane::Error> {
+    test_record::append(&Record::Discarded { cluster: &key.name, reason });
+    plane.kill().await;
+    remove_folder(plane.dir().to_owned()).await
+}
+
+fn log(removed: Result<(), plane::Error>) {
+    if let Err(error) = removed {
+        tracing::warn!(%error, "a control plane is not removed");
     }
 }

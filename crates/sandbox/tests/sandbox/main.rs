@@ -5,6 +5,7 @@ mod charts;
 mod clusters;
 mod packet_links;
 mod planes;
+mod pool;
 mod processes;
 mod restart;
 mod upgrades;

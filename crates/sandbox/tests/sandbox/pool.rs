@@ -1,0 +1,88 @@
+//! Control planes that are used again.
+
+use std::time::{Duration, Instant};
+
+use chandler_sandbox::apply::apply;
+use chandler_sandbox::plane::Contents;
+use chandler_sandbox::provider::ClusterKey;
+use chandler_sandbox::{clusters, testing};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{Api, DeleteParams};
+use serde_json::{Value, json};
+
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Objects that tests leave: some cannot be deleted without help, and one refuses every write.
+fn leftovers() -> [Value; 7] {
+    let stuck = json!(["example.com/never"]);
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    [
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster", "names": {"kind": "Thing", "plural": "things"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        }),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left"}}),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "stuck", "namespace": "left", "finalizers": stuck},
+        }),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "left", "namespace": "default"}}),
+        json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "default", "labels": {"name": "default"}},
+        }),
+        json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "stuck", "finalizers": stuck}}),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "refuses"},
+            "webhooks": [{
+                "name": "refuses.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "rules": [{
+                    "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                }],
+            }],
+        }),
+    ]
+}
+
+#[tokio::test]
+async fn a_used_plane_is_cleaned_or_found_different() {
+    let plane = testing::full_plane(1).await.unwrap();
+    let client = plane.client().await.unwrap();
+    let new = Contents::of_new(&client, TIMEOUT).await.unwrap();
+    for object in leftovers() {
+        let deadline = Instant::now() + TIMEOUT;
+        // A new kind takes a moment until it is served.
+        while let Err(error) = apply(&client, &object).await {
+            assert!(Instant::now() < deadline, "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    assert_ne!(Contents::of_new(&client, TIMEOUT).await.unwrap(), new);
+    new.restore(&client, TIMEOUT).await.unwrap();
+    assert_eq!(Contents::of_new(&client, TIMEOUT).await.unwrap(), new);
+
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    roles.delete("system:discovery", &DeleteParams::default()).await.unwrap();
+    let difference = new.restore(&client, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!(difference, "ClusterRole /system:discovery is missing");
+}
+
+#[tokio::test]
+async fn the_plane_of_a_failed_test_is_not_used_again() {
+    let sandbox = testing::sandbox().await.unwrap();
+    let client = sandbox.management().client().await.unwrap();
+    let namespace = sandbox.namespace("failed").await.unwrap();
+    let plane = sandbox.cluster(&namespace, "alpha", 1, &[]).await.unwrap();
+    let directory = plane.dir().to_owned();
+    drop(plane);
+    sandbox.discard(&namespace);
+    clusters::delete(&client, &ClusterKey::new(&namespace, "alpha"), TIMEOUT).await.unwrap();
+    assert!(!directory.exists());
+}
