@@ -20,7 +20,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_core::{
     failure::Category,
-    sync::{ChangedSync, Claim, Claims, LastRun, ObjectId, Reaction, named, reaction},
+    sync::{ChangedSync, Claim, Claims, LastRun, ObjectId, Reaction, is_rival, named, reaction},
 };
 use chandler_source::NamespaceSemaphore;
 use jiff::Timestamp;
@@ -71,6 +71,7 @@ pub struct SyncContext {
     /// The namespace of Sources with `scope: Platform`.
     platform: String,
     tenancies: Tenancies,
+    enqueue: Box<dyn Fn(&SyncObject) + Send + Sync>,
 }
 
 impl SyncContext {
@@ -123,12 +124,10 @@ impl SyncContext {
     /// Enqueues the Syncs that keep objects for this one, and those that it keeps objects for. An object
     /// that moves between two Syncs is handed over by their statuses.
     fn enqueue_affected(&self, sync: &SyncObject, is_deleted: bool, router: &Router) {
-        let name = named(sync);
-        let (none, age) = (SyncStatus::default(), age(sync));
+        let (name, none) = (named(sync), SyncStatus::default());
         let status = sync.status.as_ref().unwrap_or(&none);
         for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
-            let is_older = age < self::age(&other);
-            let changed = ChangedSync { name: &name, status, is_deleted, is_older };
+            let changed = ChangedSync { name: &name, status, is_deleted };
             let react = |own: &SyncStatus| reaction(&named(&other), own, changed);
             match self.written.read(&other, react) {
                 Reaction::None => continue,
@@ -136,6 +135,20 @@ impl SyncContext {
                 Reaction::Apply => self.run_again(&other),
             }
             router.enqueue_sync(&other);
+        }
+    }
+
+    /// Applies Syncs again that have objects which another one has just written. Whichever of two Syncs
+    /// writes last, the older one gets the object, and the younger one reports the conflict.
+    fn notify_rivals(&self, sync: &SyncObject, objects: &BTreeSet<ObjectId>) {
+        if objects.is_empty() {
+            return;
+        }
+        for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
+            if self.written.read(&other, |status| is_rival(status, objects)) {
+                self.run_again(&other);
+                (self.enqueue)(&other);
+            }
         }
     }
 
@@ -172,12 +185,6 @@ fn claim_of(sync: &SyncObject) -> Claim {
     }
 }
 
-/// Of two Syncs with the same object, the older one keeps it.
-fn age(sync: &SyncObject) -> (Option<Timestamp>, String, String) {
-    let created = sync.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    (created, sync.namespace().unwrap_or_default(), sync.name_any())
-}
-
 /// The controller of Syncs. It watches the namespaces of its manager only: a Sync has exactly one manager.
 pub struct SyncController {
     scope: Scope,
@@ -207,6 +214,7 @@ impl SyncController {
         platform: String,
     ) -> WatchedSyncs {
         let Self { scope, writer, queue } = self;
+        let router = shared.router.clone();
         let context = Arc::new(SyncContext {
             client: shared.client.clone(),
             events: shared.events.clone(),
@@ -222,6 +230,7 @@ impl SyncController {
             limit: Arc::new(NamespaceSemaphore::new(CONCURRENT_REQUESTS)),
             platform,
             tenancies: shared.tenancies.clone(),
+            enqueue: Box::new(move |sync| router.enqueue_sync(sync)),
         });
         let (watching, router) = (context.clone(), shared.router.clone());
         let resource = ApiResource::erase::<SyncObject>(&());

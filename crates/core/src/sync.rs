@@ -28,7 +28,7 @@ pub use order::{
 use others::kept_message;
 pub use others::{
     ChangedSync, Contents, Directory, OtherSync, Reaction, SourceKey, SyncDirectory, Want, contents,
-    is_emptied, is_handed_over, is_stopped, kept_for, may_contain, named, reaction, state_of,
+    is_emptied, is_handed_over, is_rival, is_stopped, kept_for, may_contain, named, reaction, state_of,
 };
 pub use ownership::{Claim, Claims, Ownership, owner_label, ownership};
 pub use prune::{DeleteDecision, PruneInput, PrunePlan, decide_delete, plan_deletion, plan_prune};

@@ -63,13 +63,16 @@ impl<'a> Request<'a> {
         Self { at: Instant::now(), namespace, max_age }
     }
 
+    /// A caller that accepts no old value needs one of work that has started after its request.
     fn accepts<V>(&self, cached: &CachedResult<V>) -> bool {
-        let is_recent = cached.at >= self.at || cached.at.elapsed() < cached.valid_for(self.max_age);
+        let is_new = if self.max_age.is_zero() { cached.started >= self.at } else { cached.at >= self.at };
+        let is_recent = is_new || cached.at.elapsed() < cached.valid_for(self.max_age);
         is_recent && cached.is_for(self.namespace)
     }
 }
 
 struct CachedResult<V> {
+    started: Instant,
     at: Instant,
     ttl: Duration,
     result: Result<V, SourceError>,
@@ -285,7 +288,8 @@ impl<K: Clone + Eq + Hash, V: Clone> SingleFlightCache<K, V> {
         let value = self.limit.as_ref().zip(last_success.as_ref());
         let value_size = value.map_or(0, |(limit, value)| (limit.value_size)(value));
         let size = value_size.saturating_add(key_size).saturating_add(ENTRY_BYTES);
-        let cached = CachedResult { at: Instant::now(), ttl, result: result.clone(), last_success, size };
+        let cached =
+            CachedResult { started, at: Instant::now(), ttl, result: result.clone(), last_success, size };
         *slot.lock() = Some(cached);
         drop(running);
         result
@@ -411,12 +415,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_caller_that_accepts_no_old_value_does_not_share_work_that_has_started_before() {
+        let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
+        let calls = AtomicU32::new(0);
+        let get = |max_age| {
+            let (cache, calls) = (&cache, &calls);
+            cache.get_with_max_age(max_age, "key", move |_| async move {
+                let number = calls.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Ok(number)
+            })
+        };
+        let ages = [Duration::from_nanos(1), Duration::ZERO, Duration::ZERO, Duration::from_nanos(1)];
+        let results = join_all(ages.map(get)).await;
+        let numbers: Vec<_> = results.into_iter().map(Result::unwrap).collect();
+        assert_eq!(numbers, [0, 1, 1, 1]);
+    }
+
+    #[tokio::test]
     async fn only_callers_of_the_same_namespace_share_that_it_has_no_free_slot() {
         let cache = SingleFlightCache::<&str, u32>::new(Duration::from_mins(1));
         let calls = AtomicU32::new(0);
         let get = |namespace: &'static str| {
             let (cache, calls) = (&cache, &calls);
-            cache.get_for_namespace(namespace, Duration::ZERO, "key", move |_| async move {
+            cache.get_for_namespace(namespace, Duration::from_nanos(1), "key", move |_| async move {
                 calls.fetch_add(1, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 let busy = SourceError::Busy { namespace: namespace.to_owned() };

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chandler_api::extensions::{Scope, Source, SourceRef};
@@ -150,26 +150,29 @@ impl Sources {
         Self { router: Some(router), ..self }
     }
 
-    /// Returns the address of the repository or artifact of a Source.
+    /// Returns the name of the repository of a Source.
     pub fn repository(&self, reference: &SourceRef, namespace: &str) -> Option<String> {
         let source = self.find(namespace_of(reference.scope, namespace, &self.platform), &reference.name)?;
-        Origin::of(&source.spec).ok().map(Origin::url)
+        Origin::of(&source.spec).ok().map(Origin::repository_name)
     }
 
-    /// Polls a Source, and waits until its newest revision is known. A Source that does not exist any
-    /// more, or that a user has suspended, has no newer one.
-    pub async fn poll(&self, reference: &SourceRef, namespace: &str) -> Result<(), Failure> {
-        let home = namespace_of(reference.scope, namespace, &self.platform);
-        let source = self.find(home, &reference.name);
-        let source = source.filter(|one| one.metadata.deletion_timestamp.is_none() && !one.spec.suspend);
-        let (Some(source), Some(router)) = (source, &self.router) else { return Ok(()) };
-        let (uid, now) = (source.uid().unwrap_or_default(), Timestamp::now());
-        self.requests.add_if_none(&uid, PollRequest::of_deletion(now));
+    /// Polls a Source that a namespace may use, and waits until its newest revision is known. Returns
+    /// `false` if it cannot be polled: it is suspended, or does not exist.
+    pub async fn poll(&self, reference: &SourceRef, namespace: &str) -> Result<bool, Failure> {
+        let (Some(router), Ok(())) = (&self.router, self.check_allowed(reference, namespace).await) else {
+            return Ok(false);
+        };
+        let found = self.get(reference, namespace).await.ok();
+        let is_polled = |one: &Arc<Source>| one.metadata.deletion_timestamp.is_none() && !one.spec.suspend;
+        let Some(source) = found.filter(is_polled) else { return Ok(false) };
+        let (uid, now) = (source.uid().unwrap_or_default(), Instant::now());
+        self.requests.add_if_none(&uid, PollRequest::of_deletion(Timestamp::now()));
         router.enqueue_source(&source);
         match self.ended_polls.since(&uid, now).await.failure {
-            None => Ok(()),
+            None => Ok(true),
             Some(failure) => {
-                let why = format!("Source {home}/{} cannot be read: {}", reference.name, failure.message);
+                let named = format!("{}/{}", source.namespace().unwrap_or_default(), source.name_any());
+                let why = format!("Source {named} cannot be read: {}", failure.message);
                 Err(Failure::new(Category::SourceUnavailable, why))
             }
         }

@@ -1,6 +1,9 @@
 //! Reconciles a Source: polls its repository if it is due, and updates the status.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use chandler_api::extensions::{RECONCILE_ANNOTATION, Source, SourceStatus};
 use chandler_core::{
@@ -47,11 +50,12 @@ pub(super) async fn reconcile(
         return Ok(Action::requeue(wait));
     }
     // A request that comes later causes another poll.
-    let (request, began) = (context.requests.take(&reconciler.uid), Timestamp::now());
+    let (request, began) = (context.requests.take(&reconciler.uid), Instant::now());
     let result = reconciler.poll(request).await;
+    reconciler.end_request(request, began, &result);
     let now = Timestamp::now();
     reconciler.update_status(&result, now).await?;
-    reconciler.record(&result, began, now);
+    reconciler.record(&result, now);
     Ok(Action::requeue(reconciler.wait(now).max(Duration::from_secs(1))))
 }
 
@@ -65,9 +69,10 @@ impl Reconciler<'_> {
     /// Reports that the Source is suspended. It is polled as soon as it is resumed.
     async fn suspend(&self) -> Result<Action, ReconcileError> {
         self.context.polls().remove(&self.uid);
-        self.context.requests.take(&self.uid);
-        let kept = self.revision().stored().is_some();
-        self.update_status(&PollResult::Suspended { kept }, Timestamp::now()).await?;
+        let (request, began) = (self.context.requests.take(&self.uid), Instant::now());
+        let result = PollResult::Suspended { kept: self.revision().stored().is_some() };
+        self.end_request(request, began, &result);
+        self.update_status(&result, Timestamp::now()).await?;
         Ok(Action::await_change())
     }
 
@@ -152,13 +157,16 @@ impl Reconciler<'_> {
         self.revision().stored().is_some_and(|stored| Some(stored.commit.id.as_str()) == reported)
     }
 
-    fn record(&self, result: &PollResult, began: Timestamp, now: Timestamp) {
-        let failure = match result {
-            PollResult::Fetched(_) | PollResult::Suspended { .. } => None,
-            PollResult::Failed { failure, .. } => Some(failure.clone()),
-        };
-        let failed = failure.as_ref().map(|failure| failure.category);
-        self.context.ended_polls.record(&self.uid, EndedPoll { began, failure });
+    /// Tells those who wait for a requested poll that it has ended.
+    fn end_request(&self, request: Option<PollRequest>, began: Instant, result: &PollResult) {
+        if request.is_some() {
+            let ended = EndedPoll { began, failure: result.failure() };
+            self.context.ended_polls.record(&self.uid, ended);
+        }
+    }
+
+    fn record(&self, result: &PollResult, now: Timestamp) {
+        let failed = result.failure().map(|failure| failure.category);
         let mut polls = self.context.polls();
         let next = LastPoll::after(polls.get(&self.uid), self.source.metadata.generation, failed, now);
         polls.insert(self.uid.clone(), next);

@@ -1,6 +1,6 @@
 //! Requests to poll a Source before it is due.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Instant};
 
 use chandler_core::{failure::Failure, source::PollRequest};
 use jiff::Timestamp;
@@ -33,7 +33,8 @@ impl PollRequests {
     }
 }
 
-/// The last polls of Sources that have ended, by uid.
+/// The last requested polls of Sources that have ended, by uid. Other polls may use a list of refs that is
+/// older than they are.
 #[derive(Debug, Default)]
 pub(super) struct EndedPolls {
     polls: Mutex<HashMap<String, EndedPoll>>,
@@ -42,7 +43,7 @@ pub(super) struct EndedPolls {
 
 #[derive(Clone, Debug)]
 pub(super) struct EndedPoll {
-    pub began: Timestamp,
+    pub began: Instant,
     pub failure: Option<Failure>,
 }
 
@@ -53,7 +54,7 @@ impl EndedPolls {
     }
 
     /// Waits until a poll has ended that has begun since a moment.
-    pub async fn since(&self, uid: &str, moment: Timestamp) -> EndedPoll {
+    pub async fn since(&self, uid: &str, moment: Instant) -> EndedPoll {
         loop {
             let ended = self.ended.notified();
             if let Some(poll) = self.polls.lock().get(uid).filter(|poll| poll.began >= moment) {

@@ -7,9 +7,10 @@ use chandler_api::{
     reasons::{Reason, SyncReason},
 };
 use chandler_core::{
-    backoff,
     failure::{Category, Failure},
-    sync::{MoveSuspension, ObjectId, Outcome, PruneInput, move_suspension, own_move, plan_deletion},
+    sync::{
+        MoveSuspension, ObjectId, Outcome, PruneInput, move_suspension, own_move, plan_deletion, run_delay,
+    },
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,7 +20,8 @@ use super::{
     SyncContext, claim_of,
     delete_objects::{Deletion, delete_all},
     impersonated_client::ImpersonatedClient,
-    others::{Gone, Unread},
+    others::{Gone, Polled},
+    reconciler::SHORTEST_DELAY,
     run::{about, combined},
     served_kinds::kind_of,
     status_writer::StatusWriter,
@@ -28,6 +30,8 @@ use crate::{ReconcileError, status};
 
 /// The revision under which failures of the deletion are counted.
 const DELETION: &str = "deletion";
+/// The longest time until a failed deletion is tried again.
+const MAX_RETRY: Duration = Duration::from_mins(10);
 
 pub async fn reconcile(
     context: &SyncContext,
@@ -36,6 +40,10 @@ pub async fn reconcile(
 ) -> Result<Action, ReconcileError> {
     if !sync.finalizers().iter().any(|finalizer| finalizer == SYNC_FINALIZER) {
         return Ok(Action::await_change());
+    }
+    let wait = retry_delay(context, sync);
+    if !wait.is_zero() {
+        return Ok(Action::requeue(wait));
     }
     let started = context.runs.start(&sync.uid().unwrap_or_default());
     let keeps = sync.spec.deletion_policy == DeletionPolicy::Orphan
@@ -52,7 +60,7 @@ pub async fn reconcile(
         let outcome = Outcome::Failed { failure, inventory: None };
         StatusWriter::new(context, sync).write(None, &outcome).await?;
         context.record_run(sync, started, DELETION, Some(category), Timestamp::now());
-        return Ok(Action::requeue(retry_delay(context, sync)));
+        return Ok(Action::requeue(retry_delay(context, sync).max(SHORTEST_DELAY)));
     }
     status::remove_finalizer(&context.client, sync, SYNC_FINALIZER).await?;
     Ok(Action::await_change())
@@ -74,10 +82,10 @@ async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failur
     deleted
 }
 
+/// Returns the time until the deletion is tried again. Zero means that it is due.
 fn retry_delay(context: &SyncContext, sync: &SyncObject) -> Duration {
-    let uid = sync.uid().unwrap_or_default();
-    let failures = context.runs.last(&uid).and_then(|last| last.poll.failures);
-    failures.map_or(Duration::from_secs(5), |(count, category)| backoff::delay(category, count, &uid))
+    let last = context.runs.last(&sync.uid().unwrap_or_default());
+    run_delay(last.as_ref(), sync, DELETION, MAX_RETRY, Timestamp::now())
 }
 
 async fn prune(
@@ -89,21 +97,30 @@ async fn prune(
     let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
     let kinds = context.kinds.find(current.inventory.iter().map(kind_of).collect::<Vec<_>>()).await?;
     let gone = current.inventory.iter().map(|object| Gone::new(object, &kinds)).collect::<Vec<_>>();
-    if let Some((_, failure)) = context.poll_others(sync, None).await.into_iter().next() {
-        return Err(failure);
+    let decide = async |polled: Option<&Polled>| {
+        let wanted = context.wanted_by_others(sync, None, &gone, polled).await?;
+        Ok::<_, Failure>(plan_deletion(&PruneInput {
+            prune: &sync.spec.prune,
+            revision,
+            inventory: &current.inventory,
+            rendered: &BTreeSet::new(),
+            own: &PruneInput::own_objects(sync, &context.platform),
+            source_changed: false,
+            revision_applied_before: false,
+            held: &current.held,
+            wanted: &wanted.objects,
+        }))
+    };
+    let mut plan = decide(None).await?;
+    if !plan.delete.is_empty() {
+        let polled = context.poll_others(sync, None, &gone).await?;
+        let checked = decide(Some(&polled)).await?;
+        // What is kept now stays: nothing deletes it later.
+        if let Some(failure) = polled.failure().filter(|_| checked.delete.len() < plan.delete.len()) {
+            return Err(failure.clone());
+        }
+        plan = checked;
     }
-    let wanted = context.wanted_by_others(sync, None, &gone, &Unread::default()).await?;
-    let plan = plan_deletion(&PruneInput {
-        prune: &sync.spec.prune,
-        revision,
-        inventory: &current.inventory,
-        rendered: &BTreeSet::new(),
-        own: &PruneInput::own_objects(sync, &context.platform),
-        source_changed: false,
-        revision_applied_before: false,
-        held: &current.held,
-        wanted: &wanted,
-    });
     let mut kept: Vec<_> = plan.held.iter().map(|held| ObjectId::from(&held.object)).collect();
     let mut failures = Vec::new();
     for (object, deletion) in delete_all(impersonated, &kinds, &claim_of(sync).label(), plan.delete).await {

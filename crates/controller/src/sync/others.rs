@@ -1,8 +1,9 @@
 //! Finds out which objects other Syncs want, by rendering their directories. Nothing is written.
 
+mod polls;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
-    future::ready,
     sync::Arc,
     time::Duration,
 };
@@ -18,14 +19,14 @@ use chandler_core::{
     tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
-use futures::{StreamExt as _, stream};
 use kube::ResourceExt as _;
+use tokio::time::Instant;
 
+pub use self::polls::Polled;
 use super::{
     SyncContext, claim_of,
     impersonated_client::ImpersonatedClient,
     render::folder_files,
-    run::CONCURRENT_REQUESTS,
     served_kinds::{FoundKinds, ServedKind, kind_of},
 };
 use crate::locks::Mutex;
@@ -113,6 +114,11 @@ impl Found {
         Self { contents, unknown: Vec::new(), is_rendered: true }
     }
 
+    /// What cannot be read may contain all objects.
+    fn unread(candidate: &Candidate, gone: &[Gone<'_>]) -> Self {
+        Self::recorded(candidate, gone.iter().map(|gone| gone.id.clone()).collect())
+    }
+
     fn recorded(candidate: &Candidate, unknown: Vec<ObjectId>) -> Self {
         let objects = candidate.sync.as_ref().map(|sync| claim_of(sync).objects).unwrap_or_default();
         let contents = Arc::new(Contents { objects, syncs: Vec::new() });
@@ -120,35 +126,24 @@ impl Found {
     }
 }
 
-/// The Sources whose newest revision is not known, and why.
-pub type Unread = HashMap<SourceKey, Failure>;
+/// What other Syncs want.
+#[derive(Default)]
+pub struct Wanted {
+    pub objects: BTreeMap<ObjectId, OtherSync>,
+    /// The Sources that have to be polled before it is known, with a directory of each.
+    unpolled: BTreeMap<SourceKey, Directory>,
+}
+
+impl Wanted {
+    fn add(&mut self, id: &ObjectId, other: OtherSync) {
+        let entry = self.objects.entry(id.clone()).or_insert_with(|| other.clone());
+        if entry.want < other.want {
+            *entry = other;
+        }
+    }
+}
 
 impl SyncContext {
-    /// Polls the Sources of the directories that [`Self::wanted_by_others`] would read from the
-    /// repository of `sync`. A commit that moves a file is seen by each Source at another time.
-    pub(super) async fn poll_others(&self, sync: &SyncObject, tree: Option<&SourceTree>) -> Unread {
-        let own = Directory::of(sync);
-        let repository = self.trees.repository(&own.source, &own.namespace);
-        let is_read = |directory: &Directory| {
-            let has_own_source = directory.has_source_of(&own, &self.platform);
-            if has_own_source { tree.is_none() } else { directory.namespace == own.namespace }
-        };
-        let candidates = self.candidates(sync).into_iter().map(|candidate| candidate.by);
-        let others = candidates.filter(|by| format!("{}/{}", by.namespace, by.name) != named(sync));
-        let read = others
-            .map(|by| by.directory)
-            .filter(is_read)
-            .filter(|directory| self.trees.repository(&directory.source, &directory.namespace) == repository);
-        let read = read.map(|directory| (directory.source_key(&self.platform), directory));
-        let polls = read.collect::<HashMap<_, _>>().into_iter().map(|(key, directory)| async move {
-            let poll = self.trees.poll(&directory.source, &directory.namespace);
-            let polled = within_limit(&directory, poll).await;
-            polled.err().map(|failure| (key, failure))
-        });
-        let polls = stream::iter(polls.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS);
-        polls.filter_map(ready).collect().await
-    }
-
     /// Records what the directory of a Sync contains.
     pub(super) async fn record_contents(
         &self,
@@ -170,24 +165,20 @@ impl SyncContext {
     /// The directories of Syncs in the same namespace or of the same Source are rendered, also if those
     /// Syncs are suspended or fail. Of others, only what they have recorded counts, and only if they may
     /// write the object: otherwise a tenant could keep the objects of another one.
+    ///
+    /// With `polled`, directories whose newest revision is not known may contain all objects.
     pub(super) async fn wanted_by_others(
         &self,
         sync: &SyncObject,
         tree: Option<&SourceTree>,
         gone: &[Gone<'_>],
-        unread: &Unread,
-    ) -> Result<BTreeMap<ObjectId, OtherSync>, Failure> {
-        let mut wanted: BTreeMap<ObjectId, OtherSync> = BTreeMap::new();
+        polled: Option<&Polled>,
+    ) -> Result<Wanted, Failure> {
+        let mut wanted = Wanted::default();
         if gone.is_empty() {
             return Ok(wanted);
         }
         let own = Directory::of(sync);
-        let mut add = |id: &ObjectId, other: OtherSync| {
-            let entry = wanted.entry(id.clone()).or_insert_with(|| other.clone());
-            if entry.want < other.want {
-                *entry = other;
-            }
-        };
         let (mut queue, mut seen) = (self.candidates(sync), HashSet::new());
         while let Some(candidate) = queue.pop_front() {
             let directory = &candidate.by.directory;
@@ -199,15 +190,20 @@ impl SyncContext {
             let is_own = directory.namespace == own.namespace;
             if !is_own && !directory.has_source_of(&own, &self.platform) {
                 for object in self.wanted_by_foreign(&candidate, gone).await? {
-                    add(&object, candidate.other(Want::Foreign));
+                    wanted.add(&object, candidate.other(Want::Foreign));
                 }
                 continue;
             }
             let want = if is_own { Want::Own } else { Want::Foreign };
+            let (key, is_read) = (directory.source_key(&self.platform), tree.is_some());
             let tree = tree.filter(|_| directory.has_source_of(&own, &self.platform));
-            let is_unread = unread.contains_key(&directory.source_key(&self.platform));
-            let found = if seen.len() > MAX_DIRECTORIES || is_unread {
-                Found::recorded(&candidate, gone.iter().map(|gone| gone.id.clone()).collect())
+            let polled = polled.filter(|_| self.needs_poll(directory, &own, is_read));
+            if polled.is_some_and(|polled| !polled.contains(&key)) {
+                wanted.unpolled.entry(key.clone()).or_insert_with(|| directory.clone());
+            }
+            let outdated = polled.and_then(|polled| polled.unknown(&key));
+            let found = if seen.len() > MAX_DIRECTORIES || outdated.is_some() {
+                Found::unread(&candidate, gone)
             } else {
                 self.find_contents(&candidate, tree, gone).await?
             };
@@ -216,7 +212,8 @@ impl SyncContext {
             let unknown = found.unknown.iter().map(|id| (id, Want::Unknown));
             for (id, want) in contained.chain(unknown).collect::<Vec<_>>() {
                 if is_own || self.is_allowed(&directory.namespace, id).await {
-                    add(id, candidate.other(want));
+                    let other = candidate.other(want);
+                    wanted.add(id, OtherSync { state: outdated.clone().or(other.state), ..other });
                 }
             }
             let created = found.contents.syncs.iter().cloned();
@@ -252,8 +249,7 @@ impl SyncContext {
         gone: &[Gone<'_>],
     ) -> Result<Found, Failure> {
         let (directory, is_same_commit) = (&candidate.by.directory, tree.is_some());
-        // What cannot be read may contain all of them.
-        let unreadable = || Ok(Found::recorded(candidate, gone.iter().map(|gone| gone.id.clone()).collect()));
+        let unreadable = || Ok(Found::unread(candidate, gone));
         let read;
         let tree = match tree {
             Some(tree) => tree,
@@ -283,7 +279,8 @@ impl SyncContext {
 
     /// Reads a Source.
     pub(super) async fn tree(&self, directory: &Directory) -> Result<Arc<SourceTree>, Failure> {
-        within_limit(directory, self.trees.tree(&directory.source, &directory.namespace)).await
+        let read = self.trees.tree(&directory.source, &directory.namespace);
+        by_deadline(Instant::now() + TREE_LIMIT, directory, read).await
     }
 
     /// Returns the objects that a Sync of another namespace and another Source wants and may write.
@@ -391,11 +388,12 @@ impl SyncContext {
     }
 }
 
-async fn within_limit<T>(
+async fn by_deadline<T>(
+    deadline: Instant,
     directory: &Directory,
     read: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    tokio::time::timeout(TREE_LIMIT, read).await.unwrap_or_else(|_| {
+    tokio::time::timeout_at(deadline, read).await.unwrap_or_else(|_| {
         let message = format!("Source {} could not be read within {TREE_LIMIT:?}", directory.source.name);
         Err(Failure::new(Category::Timeout, message))
     })

@@ -19,13 +19,13 @@ use super::{
     KIND, SyncContext, finalize, impersonated_client::ImpersonatedClient, run::Run, runs::Started,
     status_writer::StatusWriter,
 };
-use crate::{ReconcileError, status};
+use crate::{ReconcileError, locks::Mutex, status};
 
 /// Deadline of one run. What it may have written is in the inventory.
 const RUN_LIMIT: Duration = Duration::from_mins(10);
 /// How often a Sync checks its dependencies without an event.
 const DEPENDENCY_POLL: Duration = Duration::from_secs(30);
-const SHORTEST_DELAY: Duration = Duration::from_secs(1);
+pub const SHORTEST_DELAY: Duration = Duration::from_secs(1);
 
 pub async fn reconcile(sync: Arc<SyncObject>, context: Arc<SyncContext>) -> Result<Action, ReconcileError> {
     let sync = context.written.newest(&sync);
@@ -92,6 +92,7 @@ impl Reconciler<'_> {
             impersonated,
             resumed: move_suspension(self.sync) == MoveSuspension::Resumed,
             revision_only,
+            written: Mutex::default(),
         };
         self.apply(&run, &tree, &mut status).await?;
         Ok(Action::requeue(self.delay(&tree.revision, every).max(SHORTEST_DELAY)))
@@ -168,8 +169,10 @@ impl Reconciler<'_> {
         };
         let held = status.current().held.clone();
         status.write(Some(&tree.revision), &outcome).await?;
+        self.context.notify_rivals(self.sync, &run.written.lock());
         let failed = match &outcome {
             Outcome::Failed { failure, .. } => Some(failure.category),
+            Outcome::Applied(applied) if applied.is_incomplete => Some(Category::SourceUnavailable),
             // It is reconciled again in case a user resumes it.
             Outcome::Moving(_) => Some(Category::NotReady),
             _ => None,

@@ -24,7 +24,7 @@ use super::{
     SyncContext, claim_of, impersonated_client::ImpersonatedClient, served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
-use crate::ReconcileError;
+use crate::{ReconcileError, locks::Mutex};
 
 /// Concurrent requests of one Sync.
 pub const CONCURRENT_REQUESTS: usize = 4;
@@ -41,6 +41,8 @@ pub struct Run<'a> {
     pub resumed: bool,
     /// It is due only because the Source has another revision: if the objects are the same, nothing has to be done.
     pub revision_only: bool,
+    /// The objects that it has written.
+    pub written: Mutex<BTreeSet<ObjectId>>,
 }
 
 /// What will be written.
@@ -94,6 +96,7 @@ impl Run<'_> {
                     inventory,
                     held: Vec::new(),
                     paused: Vec::new(),
+                    is_incomplete: false,
                 }));
             }
         };

@@ -15,7 +15,7 @@ use chandler_core::{
 use chandler_source::{NamespaceSemaphore, SourceTree};
 use futures::future::{BoxFuture, ready};
 use kube::{
-    Client,
+    Client, ResourceExt as _,
     api::DynamicObject,
     runtime::{reflector::store::Writer, watcher::Event},
 };
@@ -41,6 +41,8 @@ const ACCOUNT: &str = "system:serviceaccount:fleet:deployer";
 /// A Source whose files a test sets.
 struct FakeTree {
     current: Mutex<Result<Arc<SourceTree>, Failure>>,
+    /// What polls of other Sources of the repository return.
+    polled: Mutex<Result<bool, Failure>>,
     changes: watch::Sender<u64>,
 }
 
@@ -50,12 +52,12 @@ impl Trees for FakeTree {
         Box::pin(async move { current })
     }
 
-    fn repository(&self, source: &Reference, _: &str) -> Option<String> {
-        Some(source.name.clone())
+    fn repository(&self, _: &Reference, _: &str) -> Option<String> {
+        Some("repository".to_owned())
     }
 
-    fn poll<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(ready(Ok(())))
+    fn poll<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
+        Box::pin(ready(self.polled.lock().clone()))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -94,6 +96,8 @@ struct World {
     tenancies: Vec<Arc<DynamicObject>>,
     /// The paths of the Syncs.
     syncs: Vec<String>,
+    /// The names of the Syncs that were enqueued.
+    enqueued: Arc<Mutex<Vec<String>>>,
 }
 
 fn map_path(name: &str) -> String {
@@ -124,8 +128,15 @@ impl World {
         let server = FakeApiServer::default();
         server.put(SYNC, sync);
         let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
-        let tree = FakeTree { current: Mutex::new(Err(unread)), changes: watch::Sender::default() };
-        Self { server, tree: Arc::new(tree), tenancies: Vec::new(), syncs: vec![SYNC.to_owned()] }
+        let (current, polled) = (Mutex::new(Err(unread)), Mutex::new(Ok(true)));
+        let tree = FakeTree { current, polled, changes: watch::Sender::default() };
+        Self {
+            server,
+            tree: Arc::new(tree),
+            tenancies: Vec::new(),
+            syncs: vec![SYNC.to_owned()],
+            enqueued: Arc::default(),
+        }
     }
 
     fn tenancies(&self, client: &Client) -> Tenancies {
@@ -165,7 +176,7 @@ impl World {
         for sync in self.syncs.iter().filter_map(|path| self.server.get(path)) {
             writer.apply_watcher_event(&Event::Apply(serde_json::from_value(sync).unwrap()));
         }
-        let client = self.server.client();
+        let (client, enqueued) = (self.server.client(), self.enqueued.clone());
         Arc::new(SyncContext {
             events: Events::new(client.clone()),
             scope: Scope { namespace: None, labels: None },
@@ -180,6 +191,7 @@ impl World {
             limit: Arc::new(NamespaceSemaphore::new(4)),
             platform: "platform".to_owned(),
             tenancies: self.tenancies(&client),
+            enqueue: Box::new(move |sync| enqueued.lock().push(sync.name_any())),
             client,
         })
     }

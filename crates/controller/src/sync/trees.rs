@@ -20,11 +20,11 @@ pub trait Trees: Send + Sync {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>>;
 
-    /// Returns the repository of a Source.
+    /// Returns the name of the repository of a Source. Others may have the same.
     fn repository(&self, source: &Reference, namespace: &str) -> Option<String>;
 
-    /// Polls a Source, and waits until its newest revision is known.
-    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+    /// Polls a Source, and waits until its newest revision is known. Returns `false` if it cannot be polled.
+    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<bool, Failure>>;
 
     /// Returns a receiver that is notified when a Source has another revision.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -47,7 +47,7 @@ impl Trees for Sources {
         Self::repository(self, source, namespace)
     }
 
-    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
         Self::poll(self, source, namespace).boxed()
     }
 

@@ -34,6 +34,18 @@ impl<'a> Origin<'a> {
         }
     }
 
+    /// Returns the end of the path, which is the same in all spellings of the address: with another
+    /// protocol, host name or user. Other repositories may have it, too.
+    pub fn repository_name(self) -> String {
+        let url = self.url().to_lowercase();
+        let path = match url.split_once("://") {
+            Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+            None => url.rsplit(':').next().unwrap_or_default(),
+        };
+        let parts = path.trim_end_matches('/').trim_end_matches(".git").rsplit('/');
+        parts.filter(|part| !part.is_empty()).take(2).collect::<Vec<_>>().join(" in ")
+    }
+
     /// Returns whether the owner of the Source has chosen one revision, so that no other tag may be used.
     pub fn is_pinned(self) -> bool {
         match self {
@@ -68,6 +80,24 @@ mod tests {
         for invalid in [json!({}), json!({"git": git, "oci": oci}), json!({"git": git, "bucket": bucket})] {
             assert_eq!(Origin::of(&spec(invalid)).unwrap_err().category, Category::InvalidSpec);
         }
+    }
+
+    #[test]
+    fn a_repository_has_the_same_name_in_all_spellings() {
+        let name = |url: &str| Origin::of(&spec(json!({"git": {"url": url}}))).unwrap().repository_name();
+        let spellings = [
+            "https://git.example/team/fleet",
+            "https://git.example/Team/Fleet.git/",
+            "https://user@git.example:8443//team/fleet.git",
+            "ssh://git@other.example/team/fleet",
+            "git@git.example:team/fleet.git",
+        ];
+        for url in spellings {
+            assert_eq!(name(url), "fleet in team", "{url}");
+        }
+        assert_ne!(name("https://git.example/team/apps"), name(spellings[0]));
+        assert_ne!(name("https://git.example/other/fleet"), name(spellings[0]));
+        assert_eq!(name("http://127.0.0.1:8080/fleet"), name("ssh://git@git.example/fleet.git"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::history;
 use crate::{
     conditions::{NewCondition, Status, merge},
-    failure::Failure,
+    failure::{Category, Failure},
 };
 
 /// The revision whose files are available.
@@ -36,6 +36,17 @@ pub enum PollResult {
     Suspended {
         kept: bool,
     },
+}
+
+impl PollResult {
+    /// Returns why the newest revision is not known.
+    pub fn failure(&self) -> Option<Failure> {
+        match self {
+            Self::Fetched(_) => None,
+            Self::Failed { failure, .. } => Some(failure.clone()),
+            Self::Suspended { .. } => Some(Failure::new(Category::SourceUnavailable, "it is suspended")),
+        }
+    }
 }
 
 /// Returns the new status. It describes the last revision as long as its files are used.
@@ -93,8 +104,6 @@ fn consequence(known: &SourceStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Category;
-
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }

@@ -1,6 +1,6 @@
 //! What other Syncs want: the objects in their directories. A Sync does not delete them.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{GROUP, HeldObject, Reference, SyncObject, SyncSource, SyncStatus};
 use kube_core::GroupVersionKind;
@@ -13,7 +13,6 @@ use super::{
 use crate::{
     conditions,
     extension::namespace_of,
-    health::group,
     source::{Content, content_of, has_content, is_manifest},
 };
 
@@ -240,33 +239,16 @@ pub struct ChangedSync<'a> {
     pub name: &'a str,
     pub status: &'a SyncStatus,
     pub is_deleted: bool,
-    /// Whether it is older than the other Sync.
-    pub is_older: bool,
 }
 
-impl ChangedSync<'_> {
-    /// Returns whether it has written an object that a younger Sync has, or is about to write.
-    fn has_taken(&self, status: &SyncStatus) -> bool {
-        let is_applied = conditions::is_true(&self.status.conditions, "Ready");
-        if self.is_deleted || !self.is_older || !is_applied {
-            return false;
-        }
-        let (theirs, own) = (contained(self.status), contained(status));
-        !theirs.is_disjoint(&own)
-    }
-}
-
-/// Returns what identifies the objects of a Sync that are in its directory.
-fn contained(status: &SyncStatus) -> HashSet<(&str, &str, &str, &str)> {
-    let mut objects: HashSet<_> = status
-        .inventory
-        .iter()
-        .map(|one| (group(&one.api_version), &*one.kind, &*one.namespace, &*one.name))
-        .collect();
-    for held in &status.held {
-        objects.remove(&(group(&held.api_version), &*held.kind, &*held.namespace, &*held.name));
-    }
-    objects
+/// Returns whether a Sync is applied, or is being applied, with one of the objects that another one has
+/// just written. It has to find out which of them keeps the object.
+pub fn is_rival(status: &SyncStatus, written: &BTreeSet<ObjectId>) -> bool {
+    let is_failed =
+        conditions::find(&status.conditions, "Ready").is_some_and(|ready| ready.status == "False");
+    let is_held = |id: &ObjectId| status.held.iter().any(|held| ObjectId::from(held) == *id);
+    let mut recorded = status.inventory.iter().map(ObjectId::from);
+    !is_failed && recorded.any(|id| written.contains(&id) && !is_held(&id))
 }
 
 /// Returns what to do with the Sync `name` when another one has changed.
@@ -274,7 +256,7 @@ pub fn reaction(name: &str, status: &SyncStatus, changed: ChangedSync<'_>) -> Re
     let ready = conditions::find(&status.conditions, "Ready");
     let is_conflict = ready.is_some_and(|ready| ready.status == "False" && ready.reason == "Conflict");
     let holds = status.held.iter().any(|held| held.sync == changed.name);
-    if holds || changed.is_deleted && is_conflict || !is_conflict && changed.has_taken(status) {
+    if holds || changed.is_deleted && is_conflict {
         return Reaction::Apply;
     }
     let mut kept = kept_for(name, &changed.status.held).take(LISTED).peekable();

@@ -47,6 +47,8 @@ pub struct Applied {
     pub held: Vec<HeldObject>,
     /// Clusters that were not written, because they are paused.
     pub paused: Vec<ObjectId>,
+    /// Whether objects are held because a Source could not be polled, so that this is retried soon.
+    pub is_incomplete: bool,
 }
 
 /// Returns the status. `revision` is the revision of the Source, if it could be read.
@@ -287,7 +289,13 @@ mod tests {
 
     fn applied(held: &[Held], paused: Vec<ObjectId>) -> Outcome {
         let held = held.iter().map(HeldObject::from).collect();
-        Outcome::Applied(Applied { digest: Digest::of("a"), inventory: vec![object("a")], held, paused })
+        Outcome::Applied(Applied {
+            digest: Digest::of("a"),
+            inventory: vec![object("a")],
+            held,
+            paused,
+            is_incomplete: false,
+        })
     }
 
     fn condition<'a>(status: &'a SyncStatus, type_: &str) -> (&'a str, &'a str, &'a str) {

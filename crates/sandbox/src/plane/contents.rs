@@ -27,6 +27,8 @@ const FIRST: [&str; 5] = [
     "ValidatingAdmissionPolicyBinding",
     "ValidatingAdmissionPolicy",
 ];
+/// Its finalizer deletes its objects. Without it, they would appear again with the next definition of the kind.
+const DEFINITION: &str = "CustomResourceDefinition";
 /// How long to wait for deletions at first. Each time it is twice as long, because reading all objects takes CPU time.
 const FIRST_POLL: Duration = Duration::from_millis(250);
 /// The length of a listed difference.
@@ -231,7 +233,7 @@ async fn clean(client: &kube::Client, leftover: &Leftover, remove_finalizers: bo
         return;
     }
     let _ = api.delete(&key.name, &DeleteParams::default().grace_period(0)).await;
-    if remove_finalizers && *has_finalizers {
+    if remove_finalizers && *has_finalizers && key.kind != DEFINITION {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         let _ = api.patch(&key.name, &parameters, &patch).await;
     }

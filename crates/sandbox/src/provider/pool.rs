@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell, RwLock, Semaphore};
 
 use super::planes::{ClusterKey, DesiredPlane, remove_folder};
 use crate::assets::Assets;
@@ -21,7 +21,7 @@ const MAX_IDLE: usize = 4;
 /// How many nodes the control planes have that are used again. A Cluster can add more.
 const NODES: u32 = 1;
 /// How many control planes are cleaned at the same time.
-const CONCURRENT_CLEANING: u32 = 2;
+const CONCURRENT_CLEANING: usize = 2;
 /// How long a new control plane may take until its objects no longer change.
 const SETTLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long it may take to clean a control plane.
@@ -40,6 +40,8 @@ pub(super) struct Pool {
     new: OnceCell<Result<Contents, String>>,
     discarded: std::sync::Mutex<HashSet<String>>,
     cleaning: Semaphore,
+    /// Locked for reading until a control plane is cleaned.
+    unclean: Arc<RwLock<()>>,
 }
 
 impl Pool {
@@ -52,7 +54,8 @@ impl Pool {
             reserved: Mutex::default(),
             new: OnceCell::default(),
             discarded: std::sync::Mutex::default(),
-            cleaning: Semaphore::new(CONCURRENT_CLEANING as usize),
+            cleaning: Semaphore::new(CONCURRENT_CLEANING),
+            unclean: Arc::default(),
         }
     }
 
@@ -99,7 +102,9 @@ impl Pool {
         let Some(plane) = self.reserved.lock().await.remove(&desired.port) else { return Ok(None) };
         let (folder, is_same_version) =
             (plane.dir().to_owned(), plane.version() == desired.assets.kubernetes());
-        if is_same_version && let Some(plane) = plane.reassign(&key.name, desired.nodes).await {
+        // A client of its last Cluster may have gone on.
+        let is_usable = is_same_version && desired.nodes >= NODES && self.clean(&plane).await.is_ok();
+        if is_usable && let Some(plane) = plane.reassign(&key.name, desired.nodes).await {
             return Ok(Some(plane));
         }
         // Its processes end when it is dropped.
@@ -119,11 +124,14 @@ impl Pool {
         if let Some(reason) = self.unusable(key, &plane).await {
             return remove(key, &plane, reason).await;
         }
-        let key = key.clone();
+        let (key, unclean) = (key.clone(), self.unclean.clone().read_owned().await);
         tokio::spawn(async move {
-            let _permit = self.cleaning.acquire().await;
+            let (_unclean, _permit) = (unclean, self.cleaning.acquire().await);
             if let Err(reason) = self.clean(&plane).await {
                 return log(remove(&key, &plane, &reason).await);
+            }
+            if let Some(reason) = self.unusable(&key, &plane).await {
+                return log(remove(&key, &plane, reason).await);
             }
             match Arc::try_unwrap(plane) {
                 Ok(plane) => self.idle.lock().await.push(plane),
@@ -135,7 +143,7 @@ impl Pool {
 
     /// Waits until the control planes of deleted Clusters are cleaned.
     pub(super) async fn wait_cleaned(&self) {
-        let _all = self.cleaning.acquire_many(CONCURRENT_CLEANING).await;
+        let _all = self.unclean.write().await;
     }
 
     /// Returns why a control plane cannot be used again, whatever is on it.

@@ -7,7 +7,8 @@ use chandler_sandbox::plane::Contents;
 use chandler_sandbox::provider::ClusterKey;
 use chandler_sandbox::{clusters, testing};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -51,22 +52,38 @@ fn leftovers() -> [Value; 7] {
     ]
 }
 
+/// Applies an object. A new kind takes a moment until it is served.
+async fn apply_once_served(client: &Client, object: &Value) {
+    let deadline = Instant::now() + TIMEOUT;
+    while let Err(error) = apply(client, object).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_used_plane_is_cleaned_or_found_different() {
     let plane = testing::full_plane(1).await.unwrap();
     let client = plane.client().await.unwrap();
     let new = Contents::of_new(&client, TIMEOUT).await.unwrap();
     for object in leftovers() {
-        let deadline = Instant::now() + TIMEOUT;
-        // A new kind takes a moment until it is served.
-        while let Err(error) = apply(&client, &object).await {
-            assert!(Instant::now() < deadline, "{error}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        apply_once_served(&client, &object).await;
     }
     assert_ne!(Contents::of_new(&client, TIMEOUT).await.unwrap(), new);
     new.restore(&client, TIMEOUT).await.unwrap();
     assert_eq!(Contents::of_new(&client, TIMEOUT).await.unwrap(), new);
+
+    // Objects of a kind that is not served are not seen, but they could still be stored.
+    let [definition, .., thing, _] = leftovers();
+    apply_once_served(&client, &definition).await;
+    let other =
+        json!({"apiVersion": thing["apiVersion"], "kind": thing["kind"], "metadata": {"name": "other"}});
+    apply_once_served(&client, &other).await;
+    let kind = GroupVersionKind::gvk("example.com", "v1", "Thing");
+    let things: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let names = things.list(&ListParams::default()).await.unwrap().into_iter().map(|thing| thing.name_any());
+    assert_eq!(names.collect::<Vec<_>>(), ["other"]);
+    new.restore(&client, TIMEOUT).await.unwrap();
 
     let roles: Api<ClusterRole> = Api::all(client.clone());
     roles.delete("system:discovery", &DeleteParams::default()).await.unwrap();

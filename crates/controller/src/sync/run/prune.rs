@@ -14,7 +14,7 @@ use super::{Run, about, combined};
 use crate::sync::{
     claim_of,
     delete_objects::{Deletion, delete_all},
-    others::{Gone, Unread},
+    others::{Gone, Polled},
     served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
@@ -34,8 +34,8 @@ impl Run<'_> {
         let gone = inventory.iter().filter(|object| !rendered.contains(&ObjectId::from(*object)));
         let gone: Vec<_> = gone.map(|object| Gone::new(object, kinds)).collect();
         let revision = &*tree.revision;
-        let plan = async |unread: &Unread| {
-            let wanted = self.context.wanted_by_others(self.sync, Some(tree), &gone, unread).await?;
+        let plan = async |polled: Option<&Polled>| {
+            let wanted = self.context.wanted_by_others(self.sync, Some(tree), &gone, polled).await?;
             Ok(plan_prune(&PruneInput {
                 prune: &self.sync.spec.prune,
                 revision,
@@ -45,13 +45,18 @@ impl Run<'_> {
                 source_changed: PruneInput::is_source_changed(self.sync, current),
                 revision_applied_before: PruneInput::was_applied_before(revision, current),
                 held: &current.held,
-                wanted: &wanted,
+                wanted: &wanted.objects,
             }))
         };
-        let mut planned = plan(&Unread::default()).await;
+        let (mut planned, mut is_incomplete) = (plan(None).await, false);
         if planned.as_ref().is_ok_and(|plan| !plan.delete.is_empty()) {
-            let unread = self.context.poll_others(self.sync, Some(tree)).await;
-            planned = plan(&unread).await;
+            planned = match self.context.poll_others(self.sync, Some(tree), &gone).await {
+                Ok(polled) => {
+                    is_incomplete = polled.failure().is_some();
+                    plan(Some(&polled)).await
+                }
+                Err(failure) => Err(failure),
+            };
         }
         let plan = match planned {
             Ok(plan) => plan,
@@ -77,6 +82,6 @@ impl Run<'_> {
             return Outcome::Failed { failure, inventory: Some(inventory) };
         }
         let held = held.iter().map(HeldObject::from).collect();
-        Outcome::Applied(Applied { digest, inventory, held, paused: Vec::new() })
+        Outcome::Applied(Applied { digest, inventory, held, paused: Vec::new(), is_incomplete })
     }
 }

@@ -68,7 +68,10 @@ impl Run<'_> {
             let mut writes = stream::iter(writes.collect::<Vec<_>>()).buffered(CONCURRENT_REQUESTS);
             while let Some((manifest, written)) = writes.next().await {
                 match written {
-                    Ok(Written::Applied { uid }) => set_uid(&mut inventory, &manifest.id, &uid),
+                    Ok(Written::Applied { uid }) => {
+                        set_uid(&mut inventory, &manifest.id, &uid);
+                        self.written.lock().insert(manifest.id.clone());
+                    }
                     Ok(Written::Skipped(why)) => skipped.push((manifest.id.clone(), why)),
                     Err(failure) => failures.push(manifest.failure(failure.category, &failure.message)),
                 }
@@ -88,7 +91,7 @@ impl Run<'_> {
         let paused: Vec<_> = skipped.into_iter().map(|(id, _)| id).collect();
         if !paused.is_empty() {
             let held = still_held(&status.current().held, &rendered);
-            return Outcome::Applied(Applied { digest, inventory, held, paused });
+            return Outcome::Applied(Applied { digest, inventory, held, paused, is_incomplete: false });
         }
         inventory.retain(|object| !taken_over.contains(&ObjectId::from(object)));
         self.prune(&kinds, &rendered, inventory, tree, digest, status).await

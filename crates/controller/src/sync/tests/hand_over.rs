@@ -74,6 +74,10 @@ impl World {
         object.status.unwrap_or_default()
     }
 
+    fn uid_of(&self, sync: &Named<'_>) -> String {
+        self.server.get(&sync.path()).unwrap()["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+    }
+
     fn message_of(&self, sync: &Named<'_>, type_: &str) -> String {
         conditions::find(&self.status_of(sync).conditions, type_).unwrap().message.clone()
     }
@@ -307,6 +311,105 @@ async fn a_deleted_sync_leaves_what_another_one_wants() {
     world.reconcile_all(&both).await;
     assert!(world.server.get(&OLDER.path()).is_none() && !world.exists(&map_path("own-older")));
     assert_eq!(world.moved().unwrap().1, json!(YOUNGER.label()));
+}
+
+/// Two Syncs of different Sources, of which the older one has the object `moved`.
+async fn of_two_sources() -> World {
+    let world = World::of(&[&OLDER, &YOUNGER]);
+    world.set(&OLDER, "deletionPolicy", json!("Prune"));
+    world.set(&YOUNGER, "source", json!({"sourceRef": {"name": "other"}, "path": "younger"}));
+    world.push_moved("r1", &[&OLDER, &YOUNGER], &[&OLDER]);
+    world.reconcile_all(&[&OLDER, &YOUNGER]).await;
+    world
+}
+
+/// What polls return, and whether the objects are kept.
+fn polls() -> [(&'static str, Result<bool, Failure>, bool); 3] {
+    let unreachable = Failure::new(Category::SourceUnavailable, "Source fleet/other cannot be read");
+    [("polled", Ok(true), false), ("suspended", Ok(false), true), ("unreachable", Err(unreachable), true)]
+}
+
+#[tokio::test]
+async fn a_source_whose_newest_revision_is_not_known_may_contain_the_object() {
+    for (what, polled, kept) in polls() {
+        let (world, is_failure) = (of_two_sources().await, polled.is_err());
+        *world.tree.polled.lock() = polled;
+        world.push_moved("r2", &[&OLDER, &YOUNGER], &[]);
+        let (context, older) = (world.context(), world.server.get(&OLDER.path()).unwrap());
+        reconciler::reconcile(Arc::new(serde_json::from_value(older).unwrap()), context.clone())
+            .await
+            .unwrap();
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        let held = kept.then(|| ("SyncNotRendered".to_owned(), "fleet/younger".to_owned()));
+        assert_eq!(world.held(&OLDER), held.into_iter().collect::<Vec<_>>(), "{what}");
+        let uid = world.uid_of(&OLDER);
+        assert_eq!(
+            context.runs.last(&uid).unwrap().poll.failures.is_some(),
+            is_failure,
+            "{what}: it is retried"
+        );
+        if kept {
+            let (message, why) = (
+                world.message_of(&OLDER, "PruneHeld"),
+                if is_failure { "other cannot be read" } else { "suspended" },
+            );
+            assert!(message.contains(why), "{what}: {message}");
+            *world.tree.polled.lock() = Ok(true);
+            world.reconcile_all(&[&OLDER]).await;
+            assert!(world.moved().is_none() && world.held(&OLDER).is_empty(), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
+    for (what, polled, kept) in polls() {
+        let (world, waits) = (of_two_sources().await, polled.is_err());
+        *world.tree.polled.lock() = polled;
+        let mut deleted = world.server.get(&OLDER.path()).unwrap();
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.server.put(&OLDER.path(), deleted);
+        let context = world.context();
+        let reconcile = async || {
+            let Some(object) = world.server.get(&OLDER.path()) else { return };
+            reconciler::reconcile(Arc::new(serde_json::from_value(object).unwrap()), context.clone())
+                .await
+                .unwrap();
+        };
+        reconcile().await;
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        assert_eq!(world.server.get(&OLDER.path()).is_some(), waits, "{what}");
+        if waits {
+            assert!(world.message_of(&OLDER, "Ready").contains("other cannot be read"), "{what}");
+            let before = world.server.requests().len();
+            reconcile().await;
+            assert_eq!(world.server.requests().len(), before, "nothing is done until the retry is due");
+            *world.tree.polled.lock() = Ok(true);
+            world.reconcile_all(&[&OLDER]).await;
+            assert!(world.moved().is_none() && world.server.get(&OLDER.path()).is_none());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sync_that_has_written_an_object_applies_the_other_one_that_has_it() {
+    let both = [&OLDER, &YOUNGER];
+    // The younger one has written last, and both are applied.
+    let world = World::of(&both);
+    world.push_moved("r1", &both, &[&YOUNGER]);
+    world.reconcile_all(&both).await;
+    world.push_moved("r2", &both, &both);
+    let context = world.context();
+    let reconcile = async |sync: &Named<'_>| {
+        let object = serde_json::from_value(world.server.get(&sync.path()).unwrap()).unwrap();
+        reconciler::reconcile(Arc::new(object), context.clone()).await.unwrap();
+    };
+    reconcile(&OLDER).await;
+    assert_eq!(world.moved().unwrap().1, json!(OLDER.label()));
+    assert_eq!(*world.enqueued.lock(), ["younger"]);
+    reconcile(&YOUNGER).await;
+    assert!(world.message_of(&YOUNGER, "Ready").contains("belongs to Sync fleet/older"));
+    assert_eq!(*world.enqueued.lock(), ["younger"], "it has not written what the older one has");
 }
 
 #[tokio::test]

@@ -204,40 +204,37 @@ fn a_sync_reacts_to_others_that_hold_its_objects_or_that_it_holds_for() {
     ];
     for (what, own, changed, is_deleted, expected) in rows {
         let status = changed.status.as_ref().unwrap();
-        let changed = ChangedSync { name: "fleet/changed", status, is_deleted, is_older: true };
+        let changed = ChangedSync { name: "fleet/changed", status, is_deleted };
         assert_eq!(reaction("fleet/own", own.status.as_ref().unwrap(), changed), expected, "{what}");
     }
 }
 
 #[test]
-fn an_older_sync_with_the_same_object_lets_the_younger_one_report_a_conflict() {
-    let status = |name: &str, ready: &str, held: &str| -> SyncStatus {
+fn rivals_are_the_syncs_that_have_applied_a_written_object() {
+    let status = |ready: &str, name: &str, held: &str| -> SyncStatus {
         let map =
             |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "fleet", "name": name});
         let mut kept = map(held);
         kept["reason"] = json!("ProtectedPlacement");
         let condition = json!({
-            "type": "Ready", "status": if ready == "Applied" { "True" } else { "False" }, "reason": ready,
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "type": "Ready", "status": ready, "reason": "Any", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         serde_json::from_value(json!({
             "inventory": [map(name)], "held": [kept], "conditions": [condition],
         }))
         .unwrap()
     };
-    let shared = || status("shared", "Applied", "none");
     let rows = [
-        ("both have applied it", shared(), shared(), true, Reaction::Apply),
-        ("it is being applied", status("shared", "Applying", "none"), shared(), true, Reaction::Apply),
-        ("the other one is younger", shared(), shared(), false, Reaction::None),
-        ("another object", shared(), status("other", "Applied", "none"), true, Reaction::None),
-        ("the conflict is reported", status("shared", "Conflict", "none"), shared(), true, Reaction::None),
-        ("not applied yet", shared(), status("shared", "Applying", "none"), true, Reaction::None),
-        ("it only holds it", shared(), status("shared", "Applied", "shared"), true, Reaction::None),
+        ("applied", status("True", "shared", "none"), true),
+        ("it is being applied", status("Unknown", "shared", "none"), true),
+        ("it has reported a conflict", status("False", "shared", "none"), false),
+        ("another object", status("True", "other", "none"), false),
+        ("it only holds it", status("True", "shared", "shared"), false),
     ];
-    for (what, own, changed, is_older, expected) in rows {
-        let changed = ChangedSync { name: "fleet/changed", status: &changed, is_deleted: false, is_older };
-        assert_eq!(reaction("fleet/own", &own, changed), expected, "{what}");
+    let written = BTreeSet::from([ObjectId::new("v1", "ConfigMap", "fleet", "shared")]);
+    for (what, status, expected) in rows {
+        assert_eq!(is_rival(&status, &written), expected, "{what}");
     }
 }
 
