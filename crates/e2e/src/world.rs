@@ -88,7 +88,8 @@ impl TestSlot {
         slot
     }
 
-    /// Waits until no other test has a slot. The test must not have a slot yet.
+    /// Waits until no other test has a slot. The test must not have a slot yet. It belongs into a module
+    /// whose tests run last: those after it wait for it.
     pub async fn exclusive() -> Arc<Self> {
         let held = HELD.with(Arc::clone);
         let mut held = held.lock().await;
