@@ -36,11 +36,12 @@ impl Secrets {
         secrets
     }
 
-    /// Returns the values of a list of Secret objects.
-    pub fn of_objects(list: &Value) -> Self {
+    /// Returns the values of Secret objects.
+    pub fn of_objects(objects: &[Value]) -> Self {
         let mut secrets = Self::default();
-        let items = list["items"].as_array().into_iter().flatten();
-        for value in items.filter_map(|secret| secret["data"].as_object()).flat_map(serde_json::Map::values) {
+        for value in
+            objects.iter().filter_map(|secret| secret["data"].as_object()).flat_map(serde_json::Map::values)
+        {
             let Some(bytes) = value.as_str().and_then(|text| BASE64_STANDARD.decode(text).ok()) else {
                 continue;
             };
@@ -156,15 +157,14 @@ fn file(path: &Path) -> (String, String) {
 }
 
 /// Returns Events in full, and only the status of other objects: their spec is written by users.
-pub fn objects(list: &Value) -> Outputs {
-    let items = list["items"].as_array().into_iter().flatten();
+pub fn objects(objects: &[Value]) -> Outputs {
     let output = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_default();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let text = if kind == "Event" { object.to_string() } else { object["status"].to_string() };
         (format!("{kind} {name}"), text)
     };
-    items.map(output).collect()
+    objects.iter().map(output).collect()
 }
 
 #[cfg(test)]
@@ -183,12 +183,12 @@ mod tests {
             "apiVersion: v1\nusers:\n- user:\n    token: tok-0123456789\n    client-key-data: {key}\n"
         );
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
-        let list = json!({"items": [
-            {"data": {"value": encoded(&kubeconfig), "password": encoded("correct-horse-battery"), "short": encoded("user")}},
-            {"data": {"ca.crt": encoded("-----BEGIN CERTIFICATE-----\nMIIB\n")}},
-            {"data": {"value": encoded("apiVersion: v1\n  proxy-url: http://fleet.blue:hmac-0123456789@hub:8132\n")}},
-            {"data": {"agent.yaml": encoded("hubs:\n- caBundle: |\n    -----BEGIN\n  token: v1.join-0123456789\n")}},
-        ]});
+        let list = [
+            json!({"data": {"value": encoded(&kubeconfig), "password": encoded("correct-horse-battery"), "short": encoded("user")}}),
+            json!({"data": {"ca.crt": encoded("-----BEGIN CERTIFICATE-----\nMIIB\n")}}),
+            json!({"data": {"value": encoded("apiVersion: v1\n  proxy-url: http://fleet.blue:hmac-0123456789@hub:8132\n")}}),
+            json!({"data": {"agent.yaml": encoded("hubs:\n- caBundle: |\n    -----BEGIN\n  token: v1.join-0123456789\n")}}),
+        ];
         let secrets = Secrets::of_objects(&list);
         for text in [
             "a Canary in a log".to_owned(),

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
-
-use crate::world::{REPORTING_KINDS, World};
+use crate::world::World;
 
 /// The beginnings of the names of logs that are printed.
 const PRINTED: [&str; 3] = ["manager-", "hub-", "agent-"];
@@ -27,11 +25,7 @@ pub fn print(world: &World) {
 
 fn print_objects(world: &World) {
     // Errors are ignored: the test is already failing.
-    let mut command = world.kubectl_command(&["get", REPORTING_KINDS, "--output", "json"]);
-    command.args(["--namespace", &world.namespace]);
-    let Ok(output) = command.output() else { return };
-    let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    for object in list["items"].as_array().into_iter().flatten() {
+    for object in world.reporting_objects().unwrap_or_default() {
         let metadata = &object["metadata"];
         println!(
             "--- {} {} generation {} annotations {}",

@@ -38,13 +38,4 @@ impl World {
         command.args(arguments).arg("--kubeconfig").arg(self.sandbox.management().kubeconfig_path());
         command
     }
-
-    /// Returns the revisions of a release and their statuses as `helm history` prints them.
-    pub fn history(&self, plane: &Plane, release: &str) -> Vec<(u64, String)> {
-        let all = self.helm(plane, &["history", release, "--namespace", "default"]);
-        let revision = |entry: &Value| {
-            (entry["revision"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned())
-        };
-        all.as_array().unwrap().iter().map(revision).collect()
-    }
 }

@@ -26,6 +26,7 @@ pub mod hub;
 mod kubectl;
 pub mod management_cluster;
 pub mod manager;
+mod objects;
 pub mod oci;
 pub mod packaging;
 pub mod policies;

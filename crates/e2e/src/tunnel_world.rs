@@ -218,11 +218,8 @@ impl TunnelWorld {
         for file in ["ca.key", "hub.key", "signing.key"] {
             secrets.add(&std::fs::read_to_string(self.keys_folder().join(file)).unwrap());
         }
-        let kinds = "events.events.k8s.io,clustertunnels,clusters.cluster.x-k8s.io,helmreleaseproxies";
-        let list =
-            self.world.kubectl(&["get", kinds, "--output", "json", "--namespace", &self.world.namespace]);
-        let list: Value = serde_json::from_str(&list).unwrap();
-        let mut outputs = canary::objects(&list);
+        let objects = [self.world.events().unwrap(), self.world.reporting_objects().unwrap()].concat();
+        let mut outputs = canary::objects(&objects);
         outputs.extend(canary::files(&self.world.dir.join("logs")));
         assert!(outputs.iter().any(|(origin, _)| origin.contains("Event")), "no Event is checked");
         canary::assert_no_leaks(&secrets, &outputs);

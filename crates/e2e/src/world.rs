@@ -340,7 +340,8 @@ impl World {
     /// Fails the test if objects, logs of its managers, the store, or temporary files contain a secret.
     fn assert_no_leaks(&self) {
         let secrets = self.secrets();
-        let mut outputs = canary::objects(&self.list_objects(&format!("events,{REPORTING_KINDS}")));
+        let objects = [self.events().unwrap(), self.reporting_objects().unwrap()].concat();
+        let mut outputs = canary::objects(&objects);
         for folder in ["logs", "store", "tmp"] {
             outputs.extend(canary::files(&self.dir.join(folder)));
         }
@@ -350,13 +351,8 @@ impl World {
     /// Returns the secret values of the namespace and of the manager's kubeconfig.
     pub fn secrets(&self) -> canary::Secrets {
         let mut secrets = self.manager_secrets();
-        secrets.extend(canary::Secrets::of_objects(&self.list_objects("secrets")));
+        secrets.extend(canary::Secrets::of_objects(&self.secret_objects().unwrap()));
         secrets
-    }
-
-    fn list_objects(&self, kinds: &str) -> Value {
-        let list = self.kubectl(&["get", kinds, "--output", "json", "--namespace", &self.namespace]);
-        serde_json::from_str(&list).unwrap()
     }
 
     pub fn manager_secrets(&self) -> canary::Secrets {
@@ -365,11 +361,6 @@ impl World {
         )
     }
 }
-
-/// Kinds whose conditions Chandler writes.
-pub const REPORTING_KINDS: &str = "clusters.cluster.x-k8s.io,helmchartproxies,helmreleaseproxies,extensions,\
-                                   extensioncatalogs,extensioninstances,addonreleases,sources.chandler.dev,syncs,\
-                                   clustertunnels";
 
 /// Deletes the clusters of the test: dozens of idle API servers would slow down the tests that follow.
 impl Drop for World {
@@ -380,9 +371,8 @@ impl Drop for World {
         } else {
             self.assert_no_leaks();
         }
-        let clusters = ["delete", "clusters.cluster.x-k8s.io", "--all", "--wait=false"];
         // Errors are ignored: after a failure there may be no cluster to delete, or no API server to ask.
-        let _ = self.kubectl_command(&clusters).args(["--namespace", &self.namespace]).output();
+        let _ = self.delete_clusters();
     }
 }
 
