@@ -5,7 +5,7 @@ pub mod modules;
 use std::{path::Path, process::Command};
 
 use anyhow::{Context as _, Result};
-use chandler_assets::{Assets, Binary, KubernetesVersion, progress::Lines};
+use chandler_assets::{Assets, Binary, KubernetesVersion, less_garbage_collection, progress::Lines};
 
 use crate::command::{command, run};
 
@@ -16,6 +16,7 @@ pub const MODULES: [&str; 2] = ["tools/helm", "tools/promcheck"];
 pub fn go(root: &Path, folder: &str, arguments: &[&str]) -> Command {
     let mut go = command(&root.join(folder), "go", arguments);
     go.env("CGO_ENABLED", "0").env("GOFLAGS", "-trimpath").env("GOWORK", "off");
+    go.envs(less_garbage_collection());
     go
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use self::cache::Cache;
 pub use self::cache::cache_folder;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
-pub use self::go::dependency_folder;
+pub use self::go::{dependency_folder, less_garbage_collection};
 use crate::progress::ProgressReporter;
 
 /// Names a folder with prebuilt programs, the `config` folder of the Cluster API module as `cluster-api/config`, and
