@@ -1,5 +1,6 @@
 //! Drift: objects of a release that others have changed are reported or corrected.
 
+use chandler_core::release::OperationKind;
 use chandler_e2e::{
     wait::until,
     world::{World, condition, config_value},

@@ -1,5 +1,7 @@
 //! Leader election: only one manager is active at a time.
 
+use std::time::Duration;
+
 use chandler_e2e::{
     clock_shift::ShiftedClock, manager::Manager, signals::send_signal, wait::eventually, world::World,
 };

@@ -2,11 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chandler_api::status::{RolloutState, RolloutStatus};
+use chandler_api::{
+    addons::HelmReleaseProxy,
+    status::{RolloutState, RolloutStatus},
+};
 use chandler_e2e::{
     chandler_command::{run_err, run_ok},
     wait::{eventually, eventually_within},
-    world::{World, config_value, hello},
+    world::{World, condition, config_value, hello},
 };
 use chandler_sandbox::plane::Plane;
 use kube::api::{Patch, PatchParams};
@@ -73,6 +76,12 @@ pub async fn wait_state(world: &World, state: RolloutState) -> RolloutStatus {
         rollout(world).await.filter(|rollout| rollout.state == state)
     })
     .await
+}
+
+pub fn is_ready(release: &HelmReleaseProxy) -> bool {
+    let status = release.status.as_ref();
+    let status = status.filter(|status| status.observed_generation == release.metadata.generation);
+    status.is_some_and(|status| condition(status, "Ready").is_some_and(|ready| ready.status == "True"))
 }
 
 /// Four Clusters on one plane, of which `a` is the first wave and has to be ready for `soak`.

@@ -1,6 +1,6 @@
 //! The order and the times of a large rollout.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chandler_api::{addons::HelmReleaseProxy, status::RolloutState};
 use chandler_e2e::{
@@ -13,18 +13,12 @@ use chandler_sandbox::plane::Plane;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::rollout::{LIMIT, apply_hello, register, rollout, wait_state};
+use crate::rollout::{LIMIT, apply_hello, is_ready, register, rollout, wait_state};
 
 fn cluster_of(release: &HelmReleaseProxy) -> &str {
     release.spec.cluster_ref.name.as_deref().unwrap()
-}
-
-fn is_ready(release: &HelmReleaseProxy) -> bool {
-    let status = release.status.as_ref();
-    let status = status.filter(|status| status.observed_generation == release.metadata.generation);
-    status.is_some_and(|status| condition(status, "Ready").is_some_and(|ready| ready.status == "True"))
 }
 
 fn has_failed(release: &HelmReleaseProxy) -> bool {
