@@ -15,7 +15,7 @@ mod status_writer;
 mod tests;
 mod trees;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_core::{
@@ -145,8 +145,9 @@ impl SyncContext {
             return;
         }
         for other in self.store.state_filter(|other| other.metadata.uid != sync.metadata.uid) {
-            if self.written.read(&other, |status| is_rival(status, objects)) {
-                self.run_again(&other);
+            let is_rival = self.written.read(&other, |status| is_rival(status, objects));
+            let uid = other.uid().unwrap_or_default();
+            if is_rival && self.runs.request_by_rival(&uid, Instant::now()) {
                 (self.enqueue)(&other);
             }
         }

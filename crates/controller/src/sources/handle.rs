@@ -8,6 +8,7 @@ use std::{
 
 use chandler_api::extensions::{Scope, Source, SourceRef};
 use chandler_core::{
+    backoff::needs_user_action,
     catalog::Namespace,
     extension::namespace_of,
     failure::{Category, Failure},
@@ -94,6 +95,11 @@ fn missing(namespace: &str, name: &str) -> Failure {
     Failure::new(Category::SourceUnavailable, why)
 }
 
+/// Returns whether a namespace cannot use a Source until a user changes something, or creates it.
+fn is_lasting(category: Category) -> bool {
+    needs_user_action(category) || category == Category::SourceUnavailable
+}
+
 impl Sources {
     pub(super) fn new(
         client: Client,
@@ -159,12 +165,19 @@ impl Sources {
     /// Polls a Source that a namespace may use, and waits until its newest revision is known. Returns
     /// `false` if it cannot be polled: it is suspended, or does not exist.
     pub async fn poll(&self, reference: &SourceRef, namespace: &str) -> Result<bool, Failure> {
-        let (Some(router), Ok(())) = (&self.router, self.check_allowed(reference, namespace).await) else {
-            return Ok(false);
+        let Some(router) = &self.router else { return Ok(false) };
+        let found = match self.check_allowed(reference, namespace).await {
+            Ok(()) => self.get(reference, namespace).await,
+            Err(failure) => Err(failure),
         };
-        let found = self.get(reference, namespace).await.ok();
-        let is_polled = |one: &Arc<Source>| one.metadata.deletion_timestamp.is_none() && !one.spec.suspend;
-        let Some(source) = found.filter(is_polled) else { return Ok(false) };
+        let source = match found {
+            Ok(source) => source,
+            Err(failure) if is_lasting(failure.category) => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        if source.metadata.deletion_timestamp.is_some() || source.spec.suspend {
+            return Ok(false);
+        }
         let (uid, now) = (source.uid().unwrap_or_default(), Instant::now());
         self.requests.add_if_none(&uid, PollRequest::of_deletion(Timestamp::now()));
         router.enqueue_source(&source);

@@ -1,6 +1,9 @@
 //! Deletes the objects of a Sync that is being deleted with `deletionPolicy: Prune`.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use chandler_api::{
     extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject},
@@ -9,7 +12,8 @@ use chandler_api::{
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        MoveSuspension, ObjectId, Outcome, PruneInput, move_suspension, own_move, plan_deletion, run_delay,
+        MoveSuspension, ObjectId, OtherSync, Outcome, PruneInput, move_suspension, own_move, plan_deletion,
+        run_delay,
     },
 };
 use jiff::Timestamp;
@@ -20,7 +24,7 @@ use super::{
     SyncContext, claim_of,
     delete_objects::{Deletion, delete_all},
     impersonated_client::ImpersonatedClient,
-    others::{Gone, Polled},
+    others::Gone,
     reconciler::SHORTEST_DELAY,
     run::{about, combined},
     served_kinds::kind_of,
@@ -97,9 +101,8 @@ async fn prune(
     let revision = current.last_applied.as_ref().map_or("", |last| &*last.revision);
     let kinds = context.kinds.find(current.inventory.iter().map(kind_of).collect::<Vec<_>>()).await?;
     let gone = current.inventory.iter().map(|object| Gone::new(object, &kinds)).collect::<Vec<_>>();
-    let decide = async |polled: Option<&Polled>| {
-        let wanted = context.wanted_by_others(sync, None, &gone, polled).await?;
-        Ok::<_, Failure>(plan_deletion(&PruneInput {
+    let decide = |wanted: &BTreeMap<ObjectId, OtherSync>| {
+        plan_deletion(&PruneInput {
             prune: &sync.spec.prune,
             revision,
             inventory: &current.inventory,
@@ -108,13 +111,14 @@ async fn prune(
             source_changed: false,
             revision_applied_before: false,
             held: &current.held,
-            wanted: &wanted.objects,
-        }))
+            wanted,
+        })
     };
-    let mut plan = decide(None).await?;
+    let mut plan = decide(&BTreeMap::new());
     if !plan.delete.is_empty() {
         let polled = context.poll_others(sync, None, &gone).await?;
-        let checked = decide(Some(&polled)).await?;
+        let wanted = context.wanted_by_others(sync, None, &gone, Some(&polled)).await?;
+        let checked = decide(&wanted.objects);
         // What is kept now stays: nothing deletes it later.
         if let Some(failure) = polled.failure().filter(|_| checked.delete.len() < plan.delete.len()) {
             return Err(failure.clone());

@@ -179,7 +179,9 @@ impl SyncContext {
             return Ok(wanted);
         }
         let own = Directory::of(sync);
-        let (mut queue, mut seen) = (self.candidates(sync), HashSet::new());
+        let read = if tree.is_none() { self.tree(&own).await.ok() } else { None };
+        let own_tree = tree.or(read.as_deref());
+        let (mut queue, mut seen, mut rendered) = (self.candidates(sync), HashSet::new(), 0);
         while let Some(candidate) = queue.pop_front() {
             let directory = &candidate.by.directory;
             // Another Sync may give this one another directory.
@@ -188,24 +190,30 @@ impl SyncContext {
                 continue;
             }
             let is_own = directory.namespace == own.namespace;
-            if !is_own && !directory.has_source_of(&own, &self.platform) {
+            let has_own_source = directory.has_source_of(&own, &self.platform);
+            if !is_own && !has_own_source {
                 for object in self.wanted_by_foreign(&candidate, gone).await? {
                     wanted.add(&object, candidate.other(Want::Foreign));
                 }
                 continue;
             }
+            rendered += 1;
             let want = if is_own { Want::Own } else { Want::Foreign };
-            let (key, is_read) = (directory.source_key(&self.platform), tree.is_some());
-            let tree = tree.filter(|_| directory.has_source_of(&own, &self.platform));
-            let polled = polled.filter(|_| self.needs_poll(directory, &own, is_read));
+            let read = if has_own_source { None } else { self.tree(directory).await.ok() };
+            let other_tree = if has_own_source { own_tree } else { read.as_deref() };
+            let key = directory.source_key(&self.platform);
+            let needs_poll = other_tree.is_none() || self.needs_poll(directory, &own, tree.is_some());
+            let polled = polled.filter(|_| needs_poll);
             if polled.is_some_and(|polled| !polled.contains(&key)) {
-                wanted.unpolled.entry(key.clone()).or_insert_with(|| directory.clone());
+                // A namespace that may not use the own Source must not decide about it.
+                let by = if has_own_source { &own } else { directory };
+                wanted.unpolled.entry(key.clone()).or_insert_with(|| by.clone());
             }
             let outdated = polled.and_then(|polled| polled.unknown(&key));
-            let found = if seen.len() > MAX_DIRECTORIES || outdated.is_some() {
-                Found::unread(&candidate, gone)
-            } else {
-                self.find_contents(&candidate, tree, gone).await?
+            let is_known = rendered <= MAX_DIRECTORIES && outdated.is_none();
+            let found = match other_tree.filter(|_| is_known) {
+                Some(other_tree) => self.find_contents(&candidate, other_tree, has_own_source, gone).await,
+                None => Found::unread(&candidate, gone),
             };
             let contained = gone.iter().map(|gone| &gone.id);
             let contained = contained.filter(|id| found.contents.objects.contains(*id)).map(|id| (id, want));
@@ -239,42 +247,30 @@ impl SyncContext {
         existing.chain(created.map(|by| Candidate { by, sync: None })).collect()
     }
 
-    /// Returns what a directory contains. If it cannot be rendered, what its Sync has recorded counts.
-    /// `tree` has its files if it is of the Source that is being applied: only then a directory without
-    /// files shows that the same commit has moved them.
+    /// Returns what a directory contains. If it cannot be rendered, what its Sync has recorded counts. Only if
+    /// `tree` is that of the own Source, a directory without files shows that the same commit has moved them.
     async fn find_contents(
         &self,
         candidate: &Candidate,
-        tree: Option<&SourceTree>,
+        tree: &SourceTree,
+        is_same_commit: bool,
         gone: &[Gone<'_>],
-    ) -> Result<Found, Failure> {
-        let (directory, is_same_commit) = (&candidate.by.directory, tree.is_some());
-        let unreadable = || Ok(Found::unread(candidate, gone));
-        let read;
-        let tree = match tree {
-            Some(tree) => tree,
-            None => match self.tree(directory).await {
-                Ok(tree) => {
-                    read = tree;
-                    &read
-                }
-                Err(_) => return unreadable(),
-            },
-        };
+    ) -> Found {
+        let directory = &candidate.by.directory;
         if let Some(known) = self.directories.get(directory).filter(|known| known.revision == tree.revision) {
-            return Ok(Found::rendered(known.contents));
+            return Found::rendered(known.contents);
         }
         if let Ok(documents) = self.render.render(tree, &directory.path).await {
             let contents = self.record_contents(directory.clone(), &tree.revision, &documents).await;
-            return contents.map(Found::rendered).or_else(|_| unreadable());
+            return contents.map_or_else(|_| Found::unread(candidate, gone), Found::rendered);
         }
         // A directory that does not exist contains nothing.
         let files = folder_files(tree, &directory.path).unwrap_or_default();
         if is_same_commit && candidate.sync.as_ref().is_some_and(|sync| is_emptied(sync, &files)) {
-            return Ok(Found::rendered(Arc::default()));
+            return Found::rendered(Arc::default());
         }
         let unknown = gone.iter().filter(|gone| may_contain(&files, &gone.id.name));
-        Ok(Found::recorded(candidate, unknown.map(|gone| gone.id.clone()).collect()))
+        Found::recorded(candidate, unknown.map(|gone| gone.id.clone()).collect())
     }
 
     /// Reads a Source.
@@ -352,8 +348,9 @@ impl SyncContext {
                 directory: theirs,
             };
             let candidate = Candidate { by, sync: Some(owner) };
-            let tree = Some(tree).filter(|_| same_source);
-            let found = self.find_contents(&candidate, tree, &[]).await?;
+            let read = if same_source { None } else { self.tree(&candidate.by.directory).await.ok() };
+            let Some(tree) = read.as_deref().or(same_source.then_some(tree)) else { continue };
+            let found = self.find_contents(&candidate, tree, same_source, &[]).await;
             if found.is_rendered {
                 claims.limit(&label, &found.contents.objects);
             }

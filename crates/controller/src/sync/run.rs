@@ -10,7 +10,7 @@ mod write;
 
 use std::collections::BTreeSet;
 
-use chandler_api::extensions::{SyncObject, SyncStatus, SyncedObject};
+use chandler_api::extensions::{HeldObject, SyncObject, SyncStatus, SyncedObject};
 use chandler_core::{
     conditions,
     digest::Digest,
@@ -104,8 +104,10 @@ impl Run<'_> {
         if replaces {
             self.context.runs.forget(&self.sync.uid().unwrap_or_default());
         }
-        if self.resumed || replaces || prepared.inventory != status.current().inventory {
-            let recorded = Outcome::Recorded { inventory: prepared.inventory.clone() };
+        let current = status.current();
+        let held = still_held(&current.held, &prepared.rendered);
+        if self.resumed || replaces || (&prepared.inventory, &held) != (&current.inventory, &current.held) {
+            let recorded = Outcome::Recorded { inventory: prepared.inventory.clone(), held };
             status.write(Some(&tree.revision), &recorded).await?;
         }
         self.yield_to_older(&mut prepared);
@@ -134,6 +136,12 @@ impl Run<'_> {
 fn replaces_applied(status: &SyncStatus, digest: &Digest) -> bool {
     let other = status.last_applied.as_ref().is_some_and(|last| last.digest != digest.as_str());
     other && conditions::is_true(&status.conditions, "Ready")
+}
+
+/// Returns the objects that stay held while nothing is deleted.
+fn still_held(held: &[HeldObject], rendered: &BTreeSet<ObjectId>) -> Vec<HeldObject> {
+    let is_gone = |held: &&HeldObject| !rendered.contains(&ObjectId::from(*held));
+    held.iter().filter(is_gone).cloned().collect()
 }
 
 /// Returns a failure that names an object.

@@ -1,10 +1,17 @@
 //! When Syncs were applied last, and which have to be applied again at once.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use chandler_core::sync::LastRun;
 
 use crate::locks::Mutex;
+
+/// How often a Sync is applied within [`RIVAL_WINDOW`] because others have written its objects.
+const MAX_RIVAL_REQUESTS: usize = 5;
+const RIVAL_WINDOW: Duration = Duration::from_mins(1);
 
 /// The last runs of all Syncs, by uid.
 #[derive(Debug, Default)]
@@ -17,6 +24,14 @@ struct Entry {
     requests: u64,
     /// Whether there was a request since the last run has started.
     is_requested: bool,
+    by_rivals: Window,
+}
+
+/// How often rivals have requested something since a moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    since: Option<Instant>,
+    count: usize,
 }
 
 /// The number of requests when a run has started.
@@ -29,7 +44,25 @@ impl Runs {
     pub fn request(&self, uid: &str) {
         let mut runs = self.0.lock();
         let entry = runs.entry(uid.to_owned()).or_default();
-        *entry = Entry { last: None, requests: entry.requests + 1, is_requested: true };
+        *entry = Entry { last: None, requests: entry.requests + 1, is_requested: true, ..*entry };
+    }
+
+    /// Does the same for a Sync whose object another one has written. Returns whether it is applied again:
+    /// if something removes the labels that say who has an object, two Syncs would write it for ever.
+    pub fn request_by_rival(&self, uid: &str, now: Instant) -> bool {
+        {
+            let mut runs = self.0.lock();
+            let window = &mut runs.entry(uid.to_owned()).or_default().by_rivals;
+            if window.since.is_none_or(|since| now.duration_since(since) >= RIVAL_WINDOW) {
+                *window = Window { since: Some(now), count: 0 };
+            }
+            window.count += 1;
+            if window.count > MAX_RIVAL_REQUESTS {
+                return false;
+            }
+        }
+        self.request(uid);
+        true
     }
 
     /// Forgets the last run.
@@ -111,5 +144,16 @@ mod tests {
         assert_eq!(runs.last_or("a", recorded), recorded(), "nothing was requested");
         runs.remove("a");
         assert_eq!(runs.last("a"), None);
+    }
+
+    #[test]
+    fn rivals_request_a_few_runs_a_minute() {
+        let (runs, now) = (Runs::default(), Instant::now());
+        for (second, expected) in [(0, true), (1, true), (2, true), (3, true), (59, true), (59, false)] {
+            let at = now + Duration::from_secs(second);
+            assert_eq!(runs.request_by_rival("a", at), expected, "{second}");
+        }
+        assert!(runs.request_by_rival("b", now), "each Sync has its own limit");
+        assert!(runs.request_by_rival("a", now + RIVAL_WINDOW));
     }
 }

@@ -38,26 +38,49 @@ const SYNC: &str = "/apis/chandler.dev/v1alpha1/namespaces/fleet/syncs/base";
 const CLUSTER: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/fleet/clusters/blue";
 const ACCOUNT: &str = "system:serviceaccount:fleet:deployer";
 
+/// A namespace that may not use the Sources.
+const FOREIGN: &str = "foreign";
+
 /// A Source whose files a test sets.
 struct FakeTree {
     current: Mutex<Result<Arc<SourceTree>, Failure>>,
     /// What polls of other Sources of the repository return.
     polled: Mutex<Result<bool, Failure>>,
+    /// What a poll of the Source `git` finds.
+    next: Mutex<Option<Arc<SourceTree>>>,
+    /// Whether the other Sources have to be polled before they can be read.
+    is_unread: Mutex<bool>,
     changes: watch::Sender<u64>,
 }
 
 impl Trees for FakeTree {
-    fn tree<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>> {
-        let current = self.current.lock().clone();
-        Box::pin(async move { current })
+    fn tree<'a>(
+        &'a self,
+        source: &'a Reference,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<SourceTree>, Failure>> {
+        let is_unread = source.name != "git" && *self.is_unread.lock() || namespace == FOREIGN;
+        let unread = Failure::new(Category::SourceUnavailable, "it has not been fetched yet");
+        Box::pin(ready(if is_unread { Err(unread) } else { self.current.lock().clone() }))
     }
 
     fn repository(&self, _: &Reference, _: &str) -> Option<String> {
         Some("repository".to_owned())
     }
 
-    fn poll<'a>(&'a self, _: &'a Reference, _: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
-        Box::pin(ready(self.polled.lock().clone()))
+    fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
+        let polled = if source.name == "git" {
+            if let Some(next) = self.next.lock().take() {
+                *self.current.lock() = Ok(next);
+            }
+            Ok(namespace != FOREIGN)
+        } else {
+            self.polled.lock().clone()
+        };
+        if matches!(polled, Ok(true)) {
+            *self.is_unread.lock() = false;
+        }
+        Box::pin(ready(polled))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {
@@ -129,7 +152,8 @@ impl World {
         server.put(SYNC, sync);
         let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
         let (current, polled) = (Mutex::new(Err(unread)), Mutex::new(Ok(true)));
-        let tree = FakeTree { current, polled, changes: watch::Sender::default() };
+        let (next, is_unread, changes) = (Mutex::default(), Mutex::default(), watch::Sender::default());
+        let tree = FakeTree { current, polled, next, is_unread, changes };
         Self {
             server,
             tree: Arc::new(tree),

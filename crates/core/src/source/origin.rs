@@ -34,16 +34,12 @@ impl<'a> Origin<'a> {
         }
     }
 
-    /// Returns the end of the path, which is the same in all spellings of the address: with another
-    /// protocol, host name or user. Other repositories may have it, too.
+    /// Returns the last part of the address, which is the same in all spellings of it: with another protocol,
+    /// host name, user or prefix of the path. Other repositories may have it, too.
     pub fn repository_name(self) -> String {
         let url = self.url().to_lowercase();
-        let path = match url.split_once("://") {
-            Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
-            None => url.rsplit(':').next().unwrap_or_default(),
-        };
-        let parts = path.trim_end_matches('/').trim_end_matches(".git").rsplit('/');
-        parts.filter(|part| !part.is_empty()).take(2).collect::<Vec<_>>().join(" in ")
+        let path = url.trim_end_matches('/').trim_end_matches(".git");
+        path.rsplit(['/', ':']).next().unwrap_or_default().to_owned()
     }
 
     /// Returns whether the owner of the Source has chosen one revision, so that no other tag may be used.
@@ -91,13 +87,13 @@ mod tests {
             "https://user@git.example:8443//team/fleet.git",
             "ssh://git@other.example/team/fleet",
             "git@git.example:team/fleet.git",
+            "git@git.example:fleet",
+            "https://git.example/team/_git/fleet",
         ];
         for url in spellings {
-            assert_eq!(name(url), "fleet in team", "{url}");
+            assert_eq!(name(url), "fleet", "{url}");
         }
         assert_ne!(name("https://git.example/team/apps"), name(spellings[0]));
-        assert_ne!(name("https://git.example/other/fleet"), name(spellings[0]));
-        assert_eq!(name("http://127.0.0.1:8080/fleet"), name("ssh://git@git.example/fleet.git"));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub enum Outcome {
     /// The objects in this inventory are about to be written.
     Recorded {
         inventory: Vec<SyncedObject>,
+        /// What is still held: not what is in the directory again.
+        held: Vec<HeldObject>,
     },
     /// Nothing more is written. `inventory` is `None` if nothing was written.
     Failed {
@@ -65,9 +67,11 @@ pub fn report(
         status.revision = Some(revision.to_owned());
     }
     match outcome {
-        Outcome::Recorded { inventory } | Outcome::Failed { inventory: Some(inventory), .. } => {
+        Outcome::Recorded { inventory, held } => {
             status.inventory.clone_from(inventory);
+            status.held.clone_from(held);
         }
+        Outcome::Failed { inventory: Some(inventory), .. } => status.inventory.clone_from(inventory),
         Outcome::Applied(applied) => {
             status.inventory.clone_from(&applied.inventory);
             status.held.clone_from(&applied.held);

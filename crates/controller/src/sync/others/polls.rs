@@ -41,6 +41,11 @@ impl Polled {
         }
     }
 
+    /// Returns why a Source could not be polled.
+    pub fn failure_of(&self, source: &SourceKey) -> Option<&Failure> {
+        self.0.get(source)?.as_ref().err()
+    }
+
     /// Returns the first failure of a poll. It is worth a retry.
     pub fn failure(&self) -> Option<&Failure> {
         self.0.values().find_map(|polled| polled.as_ref().err())
@@ -48,8 +53,8 @@ impl Polled {
 }
 
 impl SyncContext {
-    /// Polls the Sources of the directories that may contain what `sync` would delete. `tree` has the
-    /// files that it applies.
+    /// Polls the Sources of the directories that may contain what `sync` would delete, and if it applies
+    /// `tree`, its own: another commit may have come since.
     pub(in crate::sync) async fn poll_others(
         &self,
         sync: &SyncObject,
@@ -59,7 +64,11 @@ impl SyncContext {
         let (deadline, mut polled) = (Instant::now() + TREE_LIMIT, Polled::default());
         // What was found may contain Syncs of other Sources.
         for _ in 0..MAX_ROUNDS {
-            let unpolled = self.wanted_by_others(sync, tree, gone, Some(&polled)).await?.unpolled;
+            let mut unpolled = self.wanted_by_others(sync, tree, gone, Some(&polled)).await?.unpolled;
+            let (own, key) = (Directory::of(sync), Directory::of(sync).source_key(&self.platform));
+            if tree.is_some() && !polled.contains(&key) {
+                unpolled.insert(key, own);
+            }
             if unpolled.is_empty() {
                 break;
             }

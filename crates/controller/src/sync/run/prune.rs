@@ -1,11 +1,12 @@
 //! Deletes the objects that are no longer in the folder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chandler_api::extensions::{HeldObject, SyncedObject};
 use chandler_core::{
     digest::Digest,
-    sync::{Applied, Held, Move, ObjectId, Outcome, PruneInput, plan_prune},
+    failure::Failure,
+    sync::{Applied, Directory, Held, Move, ObjectId, OtherSync, Outcome, PruneInput, PrunePlan, plan_prune},
 };
 
 use chandler_source::SourceTree;
@@ -14,7 +15,7 @@ use super::{Run, about, combined};
 use crate::sync::{
     claim_of,
     delete_objects::{Deletion, delete_all},
-    others::{Gone, Polled},
+    others::Gone,
     served_kinds::FoundKinds,
     status_writer::StatusWriter,
 };
@@ -33,33 +34,21 @@ impl Run<'_> {
         let current = status.current();
         let gone = inventory.iter().filter(|object| !rendered.contains(&ObjectId::from(*object)));
         let gone: Vec<_> = gone.map(|object| Gone::new(object, kinds)).collect();
-        let revision = &*tree.revision;
-        let plan = async |polled: Option<&Polled>| {
-            let wanted = self.context.wanted_by_others(self.sync, Some(tree), &gone, polled).await?;
-            Ok(plan_prune(&PruneInput {
+        let decide = |wanted: &BTreeMap<ObjectId, OtherSync>| {
+            plan_prune(&PruneInput {
                 prune: &self.sync.spec.prune,
-                revision,
+                revision: &tree.revision,
                 inventory: &inventory,
                 rendered,
                 own: &PruneInput::own_objects(self.sync, &self.context.platform),
                 source_changed: PruneInput::is_source_changed(self.sync, current),
-                revision_applied_before: PruneInput::was_applied_before(revision, current),
+                revision_applied_before: PruneInput::was_applied_before(&tree.revision, current),
                 held: &current.held,
-                wanted: &wanted.objects,
-            }))
+                wanted,
+            })
         };
-        let (mut planned, mut is_incomplete) = (plan(None).await, false);
-        if planned.as_ref().is_ok_and(|plan| !plan.delete.is_empty()) {
-            planned = match self.context.poll_others(self.sync, Some(tree), &gone).await {
-                Ok(polled) => {
-                    is_incomplete = polled.failure().is_some();
-                    plan(Some(&polled)).await
-                }
-                Err(failure) => Err(failure),
-            };
-        }
-        let plan = match planned {
-            Ok(plan) => plan,
+        let (plan, is_incomplete) = match self.plan(&gone, tree, decide).await {
+            Ok(planned) => planned,
             Err(failure) => return Outcome::Failed { failure, inventory: Some(inventory) },
         };
         let label = claim_of(self.sync).label();
@@ -83,5 +72,31 @@ impl Run<'_> {
         }
         let held = held.iter().map(HeldObject::from).collect();
         Outcome::Applied(Applied { digest, inventory, held, paused: Vec::new(), is_incomplete })
+    }
+
+    /// Plans with what other Syncs want. If something would be deleted, that is found out at the newest
+    /// revisions. Also returns whether some of them are not known.
+    async fn plan(
+        &self,
+        gone: &[Gone<'_>],
+        tree: &SourceTree,
+        decide: impl Fn(&BTreeMap<ObjectId, OtherSync>) -> PrunePlan,
+    ) -> Result<(PrunePlan, bool), Failure> {
+        let wanted = async |polled| self.context.wanted_by_others(self.sync, Some(tree), gone, polled).await;
+        if decide(&BTreeMap::new()).delete.is_empty() {
+            return Ok((decide(&wanted(None).await?.objects), false));
+        }
+        let polled = self.context.poll_others(self.sync, Some(tree), gone).await?;
+        let own = Directory::of(self.sync);
+        if let Some(failure) = polled.failure_of(&own.source_key(&self.context.platform)) {
+            return Err(failure.clone());
+        }
+        let mut plan = decide(&wanted(Some(&polled)).await?.objects);
+        if self.context.tree(&own).await?.revision != tree.revision {
+            // What is gone may be back in the newer revision, which is applied next.
+            plan.delete.clear();
+            self.context.run_again(self.sync);
+        }
+        Ok((plan, polled.failure().is_some()))
     }
 }

@@ -1,11 +1,8 @@
 //! Applies the objects of a revision, step by step.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use chandler_api::extensions::{HeldObject, SyncedObject};
+use chandler_api::extensions::SyncedObject;
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
@@ -17,7 +14,7 @@ use chandler_source::SourceTree;
 use futures::{StreamExt as _, stream};
 use serde_json::Value;
 
-use super::{CONCURRENT_REQUESTS, Prepared, Run, check::NOT_SERVED, combined};
+use super::{CONCURRENT_REQUESTS, Prepared, Run, check::NOT_SERVED, combined, still_held};
 use crate::sync::{
     claim_of,
     impersonated_client::{ApplyOptions, RequestError},
@@ -194,10 +191,4 @@ fn set_uid(inventory: &mut [SyncedObject], id: &ObjectId, uid: &str) {
     if let Some(object) = inventory.iter_mut().find(|object| ObjectId::from(&**object) == *id) {
         uid.clone_into(&mut object.uid);
     }
-}
-
-/// Returns the objects that stay held because nothing is deleted.
-fn still_held(held: &[HeldObject], rendered: &BTreeSet<ObjectId>) -> Vec<HeldObject> {
-    let is_gone = |held: &&HeldObject| !rendered.contains(&ObjectId::from(*held));
-    held.iter().filter(is_gone).cloned().collect()
 }

@@ -392,6 +392,74 @@ async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
 }
 
 #[tokio::test]
+async fn a_deleted_sync_polls_a_source_that_was_not_read_before() {
+    for (what, with, kept) in [("not in the other directory", &OLDER, false), ("moved", &YOUNGER, true)] {
+        let world = of_two_sources().await;
+        world.push_moved("r2", &[&OLDER, &YOUNGER], &[with]);
+        *world.tree.is_unread.lock() = true;
+        let mut deleted = world.server.get(&OLDER.path()).unwrap();
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        world.server.put(&OLDER.path(), deleted);
+        world.reconcile_all(&[&OLDER]).await;
+        assert!(world.server.get(&OLDER.path()).is_none(), "{what}");
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        assert!(!world.exists(&map_path("own-older")), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_that_may_not_use_the_source_does_not_decide_about_it() {
+    let foreign = Named { namespace: FOREIGN, name: "foreign", created: "2025-01-01T00:00:00Z" };
+    let world = World::of(&[&OLDER, &foreign]);
+    world.set(&OLDER, "deletionPolicy", json!("Prune"));
+    world.push_moved("r1", &[&OLDER, &foreign], &[&OLDER]);
+    world.reconcile_all(&[&OLDER]).await;
+    let mut deleted = world.server.get(&OLDER.path()).unwrap();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.server.put(&OLDER.path(), deleted);
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(world.server.get(&OLDER.path()).is_none() && world.moved().is_none());
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_at_a_revision_that_is_not_the_newest() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.set(&YOUNGER, "suspend", json!(true));
+    world.push_moved("r1", &both, &[&OLDER]);
+    world.reconcile_all(&both).await;
+    // The object is in no directory at r2, and in that of the suspended Sync at r3.
+    world.push_moved("r3", &both, &[&YOUNGER]);
+    let newest = world.tree.current.lock().clone().unwrap();
+    world.push_moved("r2", &both, &[]);
+    *world.tree.next.lock() = Some(newest);
+    let context = world.context();
+    for (revision, held) in [("r2", 0), ("r3", 1)] {
+        let older = serde_json::from_value(world.server.get(&OLDER.path()).unwrap()).unwrap();
+        reconciler::reconcile(Arc::new(older), context.clone()).await.unwrap();
+        assert!(world.moved().is_some(), "{revision}");
+        assert_eq!(world.held(&OLDER).len(), held, "{revision}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_directory_again_is_not_held_any_more() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.push_moved("r1", &both, &[&OLDER]);
+    world.reconcile_all(&both).await;
+    world.set(&YOUNGER, "suspend", json!(true));
+    world.push_moved("r2", &both, &[&YOUNGER]);
+    world.reconcile_all(&both).await;
+    assert_eq!(world.held(&OLDER).len(), 1);
+    world.push_moved("r3", &both, &both);
+    // It is killed after it has recorded what it is about to write.
+    world.server.kill_at(2);
+    world.reconcile_all(&[&OLDER]).await;
+    assert_eq!(world.held(&OLDER), []);
+}
+
+#[tokio::test]
 async fn a_sync_that_has_written_an_object_applies_the_other_one_that_has_it() {
     let both = [&OLDER, &YOUNGER];
     // The younger one has written last, and both are applied.
