@@ -338,7 +338,7 @@ mod tests {
         );
         assert_eq!((&second.last_applied, &second.inventory), (&first.last_applied, &first.inventory));
         assert_eq!(second.revision.as_deref(), Some("r2"));
-        let recorded = Outcome::Recorded { inventory: vec![object("a"), object("b")] };
+        let recorded = Outcome::Recorded { inventory: vec![object("a"), object("b")], held: Vec::new() };
         let third = report(&sync(), &second, Some("r2"), &recorded, at(3));
         assert_eq!((condition(&third, "Ready").1, third.inventory.len()), ("Progressing", 2));
         assert_eq!(third.last_applied, first.last_applied);
@@ -399,7 +399,7 @@ mod tests {
         let failed =
             report(&sync(), &status, Some("r1"), &Outcome::Failed { failure, inventory: None }, at(2));
         assert_eq!(condition(&failed, "Moving").0, "True");
-        let recorded = Outcome::Recorded { inventory: vec![object("a")] };
+        let recorded = Outcome::Recorded { inventory: vec![object("a")], held: Vec::new() };
         for (resumed, moving) in [("1970-01-01T00:00:00Z", "True"), ("1970-01-01T00:00:09Z", "False")] {
             let mut sync = sync();
             sync.status = Some(failed.clone());
