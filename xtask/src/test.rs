@@ -101,7 +101,7 @@ fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
 
 /// End-to-end tests mostly wait for other processes, so more of them run at the same time than there are cores.
 fn test_threads() -> usize {
-    3 * thread::available_parallelism().map_or(1, usize::from)
+    2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 const LIST_IGNORED: [&str; 6] = ["--quiet", "--", "--ignored", "--list", "--format", "terse"];
