@@ -38,11 +38,25 @@ impl Binaries {
     }
 }
 
+const ALL: &[&str] = &["--package", "chandler-cli", "--package", "chandler-sandbox-cli"];
+/// What the demo runs: without the commands of `chandler-sandbox` that it does not use.
+pub const DEMO: &[&str] =
+    &["--package", "chandler-cli", "--package", "chandler-sandbox-cli", "--no-default-features"];
+
 /// Builds the binaries and the given programs of the sandbox.
 pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Binaries> {
+    with_programs(root, release, ALL, programs)
+}
+
+/// Builds the binaries and the programs of the demo.
+pub fn for_demo(root: &Path) -> Result<Binaries> {
+    with_programs(root, false, DEMO, &Binary::SANDBOX)
+}
+
+fn with_programs(root: &Path, release: bool, packages: &[&str], programs: &[Binary]) -> Result<Binaries> {
     let binaries = Binaries::in_folder(&folder(root, release));
     in_parallel(
-        || cargo(root, release, &["--package", "chandler-cli", "--package", "chandler-sandbox-cli"]),
+        || cargo(root, release, packages),
         || {
             go::driver(root, &binaries.driver)?;
             go::programs(programs).map(drop)
@@ -51,12 +65,26 @@ pub fn run(root: &Path, release: bool, programs: &[Binary]) -> Result<Binaries> 
     Ok(binaries)
 }
 
+/// Returns where the binaries are that were not built for a release.
+pub fn binaries(root: &Path) -> Binaries {
+    Binaries::in_folder(&folder(root, false))
+}
+
 /// Builds the binaries together with all tests and calls `meanwhile` in parallel. With separate compilations, cargo
 /// would build some dependencies twice, because tests enable more of their features.
 pub fn with_tests(root: &Path, meanwhile: impl FnOnce() -> Result<()> + Send) -> Result<Binaries> {
-    let binaries = Binaries::in_folder(&folder(root, false));
+    with_targets(root, &["--workspace", "--all-targets"], meanwhile)
+}
+
+/// Builds what the arguments of cargo choose, the binaries among it, and calls `meanwhile` in parallel.
+pub fn with_targets(
+    root: &Path,
+    arguments: &[&str],
+    meanwhile: impl FnOnce() -> Result<()> + Send,
+) -> Result<Binaries> {
+    let binaries = binaries(root);
     in_parallel(
-        || cargo(root, false, &["--workspace", "--all-targets"]),
+        || cargo(root, false, arguments),
         || {
             go::driver(root, &binaries.driver)?;
             meanwhile()

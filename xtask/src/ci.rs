@@ -82,18 +82,13 @@ fn formatting(root: &Path) -> Result<()> {
 /// Cargo.toml: those that other projects may use, the agent, and those that `cargo xtask demo` builds.
 fn crates_alone(root: &Path) -> Result<()> {
     let builds: [&[&str]; 4] = [
-        &["chandler-api"],
-        &["chandler-core"],
-        &["chandler-agent"],
-        &["chandler-cli", "chandler-sandbox-cli"],
+        &["--package", "chandler-api"],
+        &["--package", "chandler-core"],
+        &["--package", "chandler-agent"],
+        build::DEMO,
     ];
     builds.iter().try_for_each(|packages| {
-        let packages = packages.iter().flat_map(|package| ["--package", package]);
-        run_command(command(
-            root,
-            "cargo",
-            &["check", "--locked"].into_iter().chain(packages).collect::<Vec<_>>(),
-        ))
+        run_command(command(root, "cargo", &[&["check", "--locked"], *packages].concat()))
     })
 }
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use chandler_assets::Binary;
 
 use crate::{
     build::{self, Binaries},
@@ -11,7 +10,7 @@ use crate::{
 };
 
 pub fn run(root: &Path, exit: bool) -> Result<()> {
-    run_built(root, &build::run(root, false, &Binary::SANDBOX)?, exit)
+    run_built(root, &build::for_demo(root)?, exit)
 }
 
 /// Runs the demo with binaries that are already built.

@@ -1,11 +1,14 @@
 //! The `chandler-sandbox` binary, a tool for developers that is not part of a release. See `chandler-sandbox --help`.
 
+#[cfg(feature = "checks")]
 mod bench;
+#[cfg(feature = "checks")]
 mod chaos;
 mod demo;
 mod kubectl;
 mod programs;
 mod sandbox;
+#[cfg(feature = "checks")]
 mod tool;
 
 use std::process::ExitCode;
@@ -29,12 +32,15 @@ enum Command {
     /// Run a demo on local clusters: Chandler installs add-ons on them
     Demo(demo::DemoArgs),
     /// Test package tools against the operation protocol
+    #[cfg(feature = "checks")]
     #[command(subcommand)]
     Tool(tool::ToolCommand),
     /// Measure the resource usage of the controllers
+    #[cfg(feature = "checks")]
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Run random sequences of user actions and faults, and check that Chandler reaches the desired state
+    #[cfg(feature = "checks")]
     Chaos(chaos::ChaosArgs),
     /// Print a completion script for a shell
     Completion {
@@ -55,8 +61,11 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match command {
         Command::Sandbox(command) => runtime()?.block_on(sandbox::run(command)),
         Command::Demo(arguments) => runtime()?.block_on(demo::run(arguments)),
+        #[cfg(feature = "checks")]
         Command::Tool(command) => runtime()?.block_on(tool::run(command)),
+        #[cfg(feature = "checks")]
         Command::Bench(command) => runtime()?.block_on(bench::run(command)),
+        #[cfg(feature = "checks")]
         Command::Chaos(arguments) => runtime()?.block_on(chaos::run(arguments)),
         Command::Completion { shell } => {
             print_completion::<Cli>(shell);
