@@ -100,6 +100,7 @@ impl TestSlot {
     }
 
     async fn new(permit: impl Future<Output = Permit>) -> Arc<Self> {
+        diagnostics::print_failures_at_once();
         let asked = since_epoch();
         let permit = permit.await;
         let start = since_epoch();
@@ -368,6 +369,7 @@ impl Drop for World {
         if std::thread::panicking() {
             self.sandbox.discard(&self.namespace);
             diagnostics::print(self);
+            diagnostics::keep_clusters(self);
         } else {
             self.assert_no_leaks();
         }
