@@ -46,8 +46,12 @@ enum Task {
     },
     /// Write the generated files: protobuf code, CRDs, references of the API, the CLIs and the RBAC rules
     Generate,
-    /// Run all tests
+    /// Run all tests, or those with a name
     Test {
+        /// A part of the names of tests, as `e2e::sync` or `a_push_is_applied`: only these run, and only what they need is
+        /// built
+        #[arg(conflicts_with = "quick")]
+        names: Vec<String>,
         /// Skip the tests that need the sandbox
         #[arg(long, conflicts_with = "full")]
         quick: bool,
@@ -106,8 +110,9 @@ fn main() -> Result<()> {
         }
         Task::Generate => generate::run(&root, &build::run(&root, false, &[])?),
         Task::Test { quick: true, .. } => test::quick(&root),
-        Task::Test { quick: false, full } => {
-            test::run(&root, if full { Ignored::Run } else { Ignored::Skip })
+        Task::Test { names, quick: false, full } => {
+            let ignored = if full { Ignored::Run } else { Ignored::Skip };
+            if names.is_empty() { test::run(&root, ignored) } else { test::named(&root, &names, ignored) }
         }
         Task::Demo { exit } => demo::run(&root, exit),
         Task::Bench { arguments } => sandbox::bench(&root, &arguments),

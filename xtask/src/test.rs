@@ -1,6 +1,7 @@
 //! Runs the Go and Rust tests.
 
 mod ignored;
+mod targets;
 mod times;
 
 use std::{
@@ -11,13 +12,13 @@ use std::{
     thread,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{
     build::{self, Binaries},
     command::{command, output, run as run_command, run_lines},
     go,
-    test::times::TestTimes,
+    test::{targets::Selected, times::TestTimes},
 };
 
 /// Almost half of the CPU time of an API server is garbage collection, and API servers take most of the time of the tests.
@@ -66,6 +67,24 @@ pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<(
     eprintln!("{}", times.summary());
     print_skipped(&skipped);
     result
+}
+
+/// Runs the tests whose names contain one of `names`, and builds only what they need.
+pub fn named(root: &Path, names: &[String], ignored: Ignored) -> Result<()> {
+    let selected = Selected::find(root, names)?;
+    ensure!(!selected.is_empty(), "the name of no test contains {}", names.join(" or "));
+    let targets = selected.targets();
+    let binaries = if selected.integration.is_empty() {
+        build::binaries(root)
+    } else {
+        build::with_targets(root, &[&["--workspace", "--bins"], &targets[..]].concat(), go::test_programs)?
+    };
+    let mut arguments = [&targets[..], &["--no-fail-fast", "--"]].concat();
+    if ignored == Ignored::Run {
+        arguments.push("--include-ignored");
+    }
+    arguments.extend(selected.filters.iter().map(String::as_str));
+    run_command(cargo_test(root, &binaries, &arguments))
 }
 
 /// Runs the tests that do not need the sandbox.
