@@ -33,17 +33,17 @@ pub(super) async fn reconcile(object: Arc<SandboxCluster>, context: Arc<Context>
     if object.spec.control_plane_endpoint.is_none() {
         // Concurrent reconciles could choose the same port.
         let _guard = context.port_lock.lock().await;
-        let host = object.spec.plane_network().public_host();
+        let network = object.spec.plane_network();
         let port = match object.spec.network {
             Some(_) => SITE_PORT,
-            None => match context.planes.reserve().await {
+            None => match context.planes.reserve(&network).await {
                 Some(port) => port,
                 None => unclaimed_port(&context.client).await?,
             },
         };
         let patch = json!({
             "metadata": {"resourceVersion": object.resource_version()},
-            "spec": {"controlPlaneEndpoint": {"host": host, "port": port}},
+            "spec": {"controlPlaneEndpoint": {"host": network.public_host(), "port": port}},
         });
         api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
             .await

@@ -84,9 +84,10 @@ impl Planes {
         }
     }
 
-    /// Returns the port of a control plane that the next Cluster with it gets.
-    pub(super) async fn reserve(&self) -> Option<u16> {
-        self.pool.as_ref()?.reserve().await
+    /// Returns the port of a control plane that the next Cluster with it gets. All of them have the default network.
+    pub(super) async fn reserve(&self, network: &Network) -> Option<u16> {
+        let pool = self.pool.as_ref().filter(|_| *network == Network::default())?;
+        pool.reserve().await
     }
 
     /// Returns the folder of a cluster's control plane.

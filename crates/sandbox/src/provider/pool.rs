@@ -102,8 +102,9 @@ impl Pool {
         let Some(plane) = self.reserved.lock().await.remove(&desired.port) else { return Ok(None) };
         let (folder, is_same_version) =
             (plane.dir().to_owned(), plane.version() == desired.assets.kubernetes());
+        let fits = is_same_version && desired.nodes >= NODES && desired.network == Network::default();
         // A client of its last Cluster may have gone on.
-        let is_usable = is_same_version && desired.nodes >= NODES && self.clean(&plane).await.is_ok();
+        let is_usable = fits && self.clean(&plane).await.is_ok();
         if is_usable && let Some(plane) = plane.reassign(&key.name, desired.nodes).await {
             return Ok(Some(plane));
         }

@@ -6,6 +6,7 @@ use chandler_sandbox::apply::apply;
 use chandler_sandbox::plane::Contents;
 use chandler_sandbox::provider::ClusterKey;
 use chandler_sandbox::{clusters, testing};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -102,4 +103,49 @@ async fn the_plane_of_a_failed_test_is_not_used_again() {
     sandbox.discard(&namespace);
     clusters::delete(&client, &ClusterKey::new(&namespace, "alpha"), TIMEOUT).await.unwrap();
     assert!(!directory.exists());
+}
+
+/// The address of an API server is in its kubeconfig and its certificate.
+#[tokio::test]
+async fn a_cluster_with_a_host_name_gets_a_new_plane() {
+    let sandbox = testing::sandbox().await.unwrap();
+    let client = sandbox.management().client().await.unwrap();
+    let namespace = sandbox.namespace("named").await.unwrap();
+    drop(sandbox.cluster(&namespace, "alpha", 1, &[]).await.unwrap());
+    clusters::delete(&client, &ClusterKey::new(&namespace, "alpha"), TIMEOUT).await.unwrap();
+    sandbox.wait_cleaned().await.unwrap();
+    let metadata = json!({"name": "bravo", "namespace": namespace});
+    let [infrastructure, control_plane] =
+        ["infrastructure", "controlplane"].map(|group| format!("{group}.cluster.x-k8s.io"));
+    for object in [
+        json!({
+            "apiVersion": format!("{infrastructure}/v1alpha1"), "kind": "SandboxCluster", "metadata": metadata,
+            "spec": {"hostName": "api.bravo.invalid"},
+        }),
+        json!({
+            "apiVersion": format!("{control_plane}/v1alpha1"), "kind": "SandboxControlPlane",
+            "metadata": metadata, "spec": {"version": "v1.34.4"},
+        }),
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": metadata,
+            "spec": {
+                "infrastructureRef": {"apiGroup": infrastructure, "kind": "SandboxCluster", "name": "bravo"},
+                "controlPlaneRef": {"apiGroup": control_plane, "kind": "SandboxControlPlane", "name": "bravo"},
+            },
+        }),
+    ] {
+        apply(&client, &object).await.unwrap();
+    }
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let deadline = Instant::now() + TIMEOUT;
+    let secret = loop {
+        if let Some(secret) = secrets.get_opt("bravo-kubeconfig").await.unwrap() {
+            break secret;
+        }
+        assert!(Instant::now() < deadline, "there is no kubeconfig");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    let kubeconfig = String::from_utf8(secret.data.unwrap().remove("value").unwrap().0).unwrap();
+    assert!(kubeconfig.contains("server: https://api.bravo.invalid:"), "{kubeconfig}");
+    clusters::delete(&client, &ClusterKey::new(&namespace, "bravo"), TIMEOUT).await.unwrap();
 }
