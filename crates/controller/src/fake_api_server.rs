@@ -218,8 +218,14 @@ impl State {
         found.map_or_else(|| failure(404), |found| (200, found))
     }
 
-    /// Returns the objects of a kind in a namespace.
+    /// Returns the objects of a kind in a namespace, or of Syncs in all namespaces.
     fn list(&self, path: &str, labels: &[String]) -> Option<Value> {
+        if path == "/apis/chandler.dev/v1alpha1/syncs" {
+            let is_sync = |path: &&String| path.contains("/syncs/");
+            let items: Vec<_> =
+                self.objects.iter().filter(|(path, _)| is_sync(path)).map(|(_, object)| object).collect();
+            return Some(json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}));
+        }
         let (_, kind) = path.split_once("/namespaces/")?.1.split_once('/')?;
         if kind.contains('/') || self.has_no_crds {
             return None;

@@ -15,7 +15,11 @@ mod status_writer;
 mod tests;
 mod trees;
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use chandler_api::extensions::{SyncObject, SyncStatus};
 use chandler_core::{
@@ -67,6 +71,8 @@ pub struct SyncContext {
     written: WrittenStatuses,
     runs: Runs,
     directories: Directories,
+    /// The uids of the Syncs that had an object together with another one when the manager started.
+    contested: OnceLock<HashSet<String>>,
     limit: Arc<NamespaceSemaphore>,
     /// The namespace of Sources with `scope: Platform`.
     platform: String,
@@ -82,6 +88,21 @@ impl SyncContext {
             namespace: self.scope.namespace.clone(),
             filtered: self.scope.labels.is_some(),
         }
+    }
+
+    /// Returns whether a Sync shared an object with another one when the manager started. The manager before may have
+    /// been killed before both were applied again, and no event follows.
+    fn is_contested(&self, uid: &str) -> bool {
+        let find = || {
+            let mut owners: HashMap<ObjectId, Vec<String>> = HashMap::new();
+            for sync in self.store.state() {
+                for object in claim_of(&sync).objects {
+                    owners.entry(object).or_default().extend(sync.uid());
+                }
+            }
+            owners.into_values().filter(|syncs| syncs.len() > 1).flatten().collect()
+        };
+        self.contested.get_or_init(find).contains(uid)
     }
 
     /// Lets the next reconcile of a Sync apply it, whenever it was applied last.
@@ -228,6 +249,7 @@ impl SyncController {
             written: WrittenStatuses::default(),
             runs: Runs::default(),
             directories: Directories::default(),
+            contested: OnceLock::new(),
             limit: Arc::new(NamespaceSemaphore::new(CONCURRENT_REQUESTS)),
             platform,
             tenancies: shared.tenancies.clone(),

@@ -6,14 +6,14 @@ use std::{
 };
 
 use chandler_api::{
-    extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject},
+    extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject, SyncedObject},
     reasons::{Reason, SyncReason},
 };
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        MoveSuspension, ObjectId, OtherSync, Outcome, PruneInput, move_suspension, own_move, plan_deletion,
-        run_delay,
+        MoveSuspension, ObjectId, OtherSync, Outcome, PruneInput, PrunePlan, Want, move_suspension, own_move,
+        plan_deletion, run_delay,
     },
 };
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ use super::{
     SyncContext, claim_of,
     delete_objects::{Deletion, delete_all},
     impersonated_client::ImpersonatedClient,
-    others::Gone,
+    others::{Gone, Polled},
     reconciler::SHORTEST_DELAY,
     run::{about, combined},
     served_kinds::kind_of,
@@ -73,17 +73,32 @@ pub async fn reconcile(
 /// Returns whether the permissions of the account are gone for good, because its namespace is being deleted. A Sync that waited
 /// for them would keep the namespace from being deleted, and no user could grant them again. What is left is kept.
 async fn lost_account(context: &SyncContext, sync: &SyncObject, failure: &Failure) -> bool {
-    if failure.category != Category::Forbidden {
-        return false;
-    }
-    let namespaces: Api<Namespace> = Api::all(context.client.clone());
-    let found = namespaces.get_metadata_opt(&sync.namespace().unwrap_or_default()).await;
-    let deleted = found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some());
-    if deleted {
+    let is_lost = failure.category == Category::Forbidden && is_namespace_deleted(context, sync).await;
+    if is_lost {
         let note = format!("the namespace is being deleted, so these objects are kept: {}", failure.message);
         context.events.warning(sync, Reason::from(SyncReason::Held).as_str(), &note);
     }
-    deleted
+    is_lost
+}
+
+async fn is_namespace_deleted(context: &SyncContext, sync: &SyncObject) -> bool {
+    let namespaces: Api<Namespace> = Api::all(context.client.clone());
+    let found = namespaces.get_metadata_opt(&sync.namespace().unwrap_or_default()).await;
+    found.ok().flatten().is_some_and(|found| found.metadata.deletion_timestamp.is_some())
+}
+
+/// Returns why it is not known whether another Sync wants objects that would be deleted otherwise.
+fn unknown(plan: &PrunePlan, checked: &PrunePlan, polled: &Polled) -> Option<Failure> {
+    let would_delete = |object: &SyncedObject| plan.delete.contains(object);
+    let mut held = checked.held.iter().filter(|held| would_delete(&held.object));
+    let (held, other) = held.find_map(|held| {
+        let other = held.kept_for.as_ref().filter(|other| other.want == Want::Unknown)?;
+        Some((held, other))
+    })?;
+    let id = ObjectId::from(&held.object);
+    let message = format!("it is not known whether {id} is still wanted: {}", other.message());
+    let category = polled.failure().map_or(Category::SourceUnavailable, |failure| failure.category);
+    Some(Failure::new(category, message))
 }
 
 /// Returns the time until the deletion is tried again. Zero means that it is due.
@@ -120,8 +135,10 @@ async fn prune(
         let wanted = context.wanted_by_others(sync, None, &gone, Some(&polled)).await?;
         let checked = decide(&wanted.objects);
         // What is kept now stays: nothing deletes it later.
-        if let Some(failure) = polled.failure().filter(|_| checked.delete.len() < plan.delete.len()) {
-            return Err(failure.clone());
+        if let Some(failure) = unknown(&plan, &checked, &polled)
+            && !is_namespace_deleted(context, sync).await
+        {
+            return Err(failure);
         }
         plan = checked;
     }

@@ -12,14 +12,14 @@ use chandler_api::extensions::{HeldObject, SyncObject, SyncStatus, SyncedObject}
 use chandler_core::{
     failure::{Category, Failure},
     sync::{
-        Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, SourceKey,
-        SyncDirectory, Want, contents, is_emptied, is_handed_over, is_stopped, kept_for, kinds, may_contain,
-        named, ownership, state_of,
+        Claims, Contents, Directory, Document, Live, ObjectId, OtherSync, Ownership, Scope as ObjectScope,
+        SourceKey, SyncDirectory, Want, contents, is_emptied, is_handed_over, is_stopped, kept_for, kinds,
+        may_contain, named, ownership, state_of,
     },
     tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
-use kube::ResourceExt as _;
+use kube::{ResourceExt as _, api::ApiResource};
 use tokio::time::Instant;
 
 pub use self::polls::Polled;
@@ -84,11 +84,26 @@ struct Candidate {
     by: SyncDirectory,
     /// `None` for a Sync that another Sync creates or changes.
     sync: Option<Arc<SyncObject>>,
+    /// The Sync that creates or changes it.
+    creator: Option<Arc<SyncObject>>,
 }
 
 impl Candidate {
     fn name(&self) -> String {
         format!("{}/{}", self.by.namespace, self.by.name)
+    }
+
+    /// Returns a Sync that the directory of this one contains.
+    fn creates(&self, by: SyncDirectory) -> Self {
+        let creator = self.creator.clone().or_else(|| self.sync.clone());
+        Self { by, sync: None, creator }
+    }
+
+    /// Returns the Sync that creates it if users of neither namespace control that one.
+    fn stranger(&self, own: &Directory) -> Option<&SyncObject> {
+        let namespace = self.creator.as_ref()?.metadata.namespace.as_deref().unwrap_or_default();
+        let is_stranger = namespace != own.namespace && namespace != self.by.namespace;
+        self.creator.as_deref().filter(|_| is_stranger)
     }
 
     fn other(&self, want: Want) -> OtherSync {
@@ -181,15 +196,17 @@ impl SyncContext {
         let own = Directory::of(sync);
         let read = if tree.is_none() { self.tree(&own).await.ok() } else { None };
         let own_tree = tree.or(read.as_deref());
-        let (mut queue, mut seen, mut rendered) = (self.candidates(sync), HashSet::new(), 0);
+        let syncs = polled.and_then(|polled| polled.syncs.as_deref());
+        let (mut queue, mut seen, mut rendered) = (self.candidates(sync, syncs), HashSet::new(), 0);
         while let Some(candidate) = queue.pop_front() {
             let directory = &candidate.by.directory;
             // Another Sync may give this one another directory.
             let is_self = candidate.name() == named(sync) && *directory == own;
-            if is_self || !seen.insert(candidate.by.clone()) {
+            let stranger = candidate.stranger(&own);
+            if is_self || !seen.insert((candidate.by.clone(), stranger.map(named))) {
                 continue;
             }
-            let is_own = directory.namespace == own.namespace;
+            let is_own = directory.namespace == own.namespace && stranger.is_none();
             let has_own_source = directory.has_source_of(&own, &self.platform);
             if !is_own && !has_own_source {
                 for object in self.wanted_by_foreign(&candidate, gone).await? {
@@ -201,6 +218,16 @@ impl SyncContext {
             let want = if is_own { Want::Own } else { Want::Foreign };
             let read = if has_own_source { None } else { self.tree(directory).await.ok() };
             let other_tree = if has_own_source { own_tree } else { read.as_deref() };
+            if let Some(stranger) = stranger {
+                // It has no say in whether something is unknown.
+                let Some(tree) = other_tree.filter(|_| rendered <= MAX_DIRECTORIES) else { continue };
+                let found = self.find_contents(&candidate, tree, has_own_source, gone).await;
+                for object in self.wanted_by_created(&candidate, stranger, &found, gone).await? {
+                    wanted.add(object, candidate.other(Want::Foreign));
+                }
+                queue.extend(found.contents.syncs.iter().cloned().map(|by| candidate.creates(by)));
+                continue;
+            }
             let key = directory.source_key(&self.platform);
             let needs_poll = other_tree.is_none() || self.needs_poll(directory, &own, tree.is_some());
             let polled = polled.filter(|_| needs_poll);
@@ -224,15 +251,54 @@ impl SyncContext {
                     wanted.add(id, OtherSync { state: outdated.clone().or(other.state), ..other });
                 }
             }
-            let created = found.contents.syncs.iter().cloned();
-            queue.extend(created.map(|by| Candidate { by, sync: None }));
+            queue.extend(found.contents.syncs.iter().cloned().map(|by| candidate.creates(by)));
         }
         Ok(wanted)
     }
 
-    /// Returns the other Syncs, older ones first, and those that this one creates.
-    fn candidates(&self, sync: &SyncObject) -> VecDeque<Candidate> {
-        let mut others: Vec<_> = self.store.state_filter(|other| other.metadata.deletion_timestamp.is_none());
+    /// Returns the objects that a Sync wants which a Sync of another namespace creates, if that one may create it:
+    /// otherwise a tenant could keep the objects of another one with a file.
+    async fn wanted_by_created<'g>(
+        &self,
+        candidate: &Candidate,
+        creator: &SyncObject,
+        found: &Found,
+        gone: &'g [Gone<'_>],
+    ) -> Result<Vec<&'g ObjectId>, Failure> {
+        let mut wanted = Vec::new();
+        for Gone { id, .. } in gone.iter().filter(|gone| found.contents.objects.contains(&gone.id)) {
+            if self.is_allowed(&candidate.by.namespace, id).await {
+                wanted.push(id);
+            }
+        }
+        let may_create = !wanted.is_empty() && self.may_create(creator, &candidate.by).await?;
+        Ok(if may_create { wanted } else { Vec::new() })
+    }
+
+    /// Returns whether the account of a Sync, and the AddonTenancies of its namespace, allow it to write another Sync.
+    async fn may_create(&self, creator: &SyncObject, created: &SyncDirectory) -> Result<bool, Failure> {
+        let resource = ApiResource::erase::<SyncObject>(&());
+        let id = ObjectId::new(&resource.api_version, &resource.kind, &created.namespace, &created.name);
+        let kind = ServedKind { resource, scope: ObjectScope::Namespaced };
+        let namespace = creator.namespace().unwrap_or_default();
+        Ok(self.is_allowed(&namespace, &id).await
+            && self.account_of(creator, namespace).may_write(kind.location(&id)).await?)
+    }
+
+    fn account_of(&self, sync: &SyncObject, namespace: String) -> ImpersonatedClient {
+        ImpersonatedClient {
+            client: self.client.clone(),
+            namespace,
+            name: sync.spec.service_account_name.clone(),
+            limit: self.limit.clone(),
+        }
+    }
+
+    /// Returns the other Syncs, older ones first, and those that this one creates. `listed` are those that the API
+    /// server has just listed, if it was asked.
+    fn candidates(&self, sync: &SyncObject, listed: Option<&[Arc<SyncObject>]>) -> VecDeque<Candidate> {
+        let mut others = listed.map_or_else(|| self.store.state(), <[_]>::to_vec);
+        others.retain(|other| other.metadata.deletion_timestamp.is_none());
         others.sort_by_key(|other| (other.metadata.creation_timestamp.as_ref().map(|at| at.0), named(other)));
         let existing = others.into_iter().map(|other| {
             let by = SyncDirectory {
@@ -240,11 +306,13 @@ impl SyncContext {
                 name: other.name_any(),
                 directory: Directory::of(&other),
             };
-            Candidate { by, sync: Some(Arc::new(self.written.newest(&other))) }
+            Candidate { by, sync: Some(Arc::new(self.written.newest(&other))), creator: None }
         });
         let own = self.directories.get(&Directory::of(sync));
         let created = own.iter().flat_map(|known| known.contents.syncs.iter().cloned());
-        existing.chain(created.map(|by| Candidate { by, sync: None })).collect()
+        let creator = Some(Arc::new(sync.clone()));
+        let created = created.map(|by| Candidate { by, sync: None, creator: creator.clone() });
+        existing.chain(created).collect()
     }
 
     /// Returns what a directory contains. If it cannot be rendered, what its Sync has recorded counts. Only if
@@ -273,6 +341,17 @@ impl SyncContext {
         Found::recorded(candidate, unknown.map(|gone| gone.id.clone()).collect())
     }
 
+    /// Returns the objects that the directory of a Sync contains at a revision.
+    pub(super) async fn objects_in(
+        &self,
+        directory: &Directory,
+        tree: &SourceTree,
+    ) -> Result<BTreeSet<ObjectId>, Failure> {
+        let documents = self.render.render(tree, &directory.path).await?;
+        let contents = self.record_contents(directory.clone(), &tree.revision, &documents).await?;
+        Ok(contents.objects.clone())
+    }
+
     /// Reads a Source.
     pub(super) async fn tree(&self, directory: &Directory) -> Result<Arc<SourceTree>, Failure> {
         let read = self.trees.tree(&directory.source, &directory.namespace);
@@ -293,12 +372,7 @@ impl SyncContext {
             if !contains && !recorded.contains(id) {
                 continue;
             }
-            let impersonated = ImpersonatedClient {
-                client: self.client.clone(),
-                namespace: candidate.by.namespace.clone(),
-                name: sync.spec.service_account_name.clone(),
-                limit: self.limit.clone(),
-            };
+            let impersonated = self.account_of(sync, candidate.by.namespace.clone());
             let Some(kind) = kind else { continue };
             if self.is_allowed(&candidate.by.namespace, id).await
                 && impersonated.may_write(kind.location(id)).await?
@@ -347,7 +421,7 @@ impl SyncContext {
                 name: owner.name_any(),
                 directory: theirs,
             };
-            let candidate = Candidate { by, sync: Some(owner) };
+            let candidate = Candidate { by, sync: Some(owner), creator: None };
             let read = if same_source { None } else { self.tree(&candidate.by.directory).await.ok() };
             let Some(tree) = read.as_deref().or(same_source.then_some(tree)) else { continue };
             let found = self.find_contents(&candidate, tree, same_source, &[]).await;

@@ -133,7 +133,10 @@ impl Reconciler<'_> {
     /// Returns the time until the Sync is applied. Zero means that it is due.
     fn delay(&self, revision: &str, every: Duration) -> Duration {
         let now = Timestamp::now();
-        let recorded = || LastRun::from_status(self.sync, revision, now);
+        let recorded = || {
+            let recorded = LastRun::from_status(self.sync, revision, now)?;
+            (!self.context.is_contested(self.uid)).then_some(recorded)
+        };
         let last = self.context.runs.last_or(self.uid, recorded);
         run_delay(last.as_ref(), self.sync, revision, every, now)
     }

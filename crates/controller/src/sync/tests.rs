@@ -2,7 +2,10 @@
 
 mod hand_over;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use chandler_api::extensions::{Reference, SyncObject, SyncStatus};
@@ -46,6 +49,8 @@ struct FakeTree {
     current: Mutex<Result<Arc<SourceTree>, Failure>>,
     /// What polls of other Sources of the repository return.
     polled: Mutex<Result<bool, Failure>>,
+    /// Why polls of the Source `git` fail.
+    own_failure: Mutex<Option<Failure>>,
     /// What a poll of the Source `git` finds.
     next: Mutex<Option<Arc<SourceTree>>>,
     /// Whether the other Sources have to be polled before they can be read.
@@ -69,7 +74,10 @@ impl Trees for FakeTree {
     }
 
     fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
-        let polled = if source.name == "git" {
+        let own_failure = self.own_failure.lock().clone().filter(|_| source.name == "git");
+        let polled = if let Some(failure) = own_failure {
+            Err(failure)
+        } else if source.name == "git" {
             if let Some(next) = self.next.lock().take() {
                 *self.current.lock() = Ok(next);
             }
@@ -152,8 +160,9 @@ impl World {
         server.put(SYNC, sync);
         let unread = Failure::new(Category::SourceUnavailable, "Source git has not been read yet");
         let (current, polled) = (Mutex::new(Err(unread)), Mutex::new(Ok(true)));
-        let (next, is_unread, changes) = (Mutex::default(), Mutex::default(), watch::Sender::default());
-        let tree = FakeTree { current, polled, next, is_unread, changes };
+        let (own_failure, next, is_unread) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let changes = watch::Sender::default();
+        let tree = FakeTree { current, polled, own_failure, next, is_unread, changes };
         Self {
             server,
             tree: Arc::new(tree),
@@ -212,6 +221,7 @@ impl World {
             written: WrittenStatuses::default(),
             runs: Runs::default(),
             directories: Directories::default(),
+            contested: OnceLock::new(),
             limit: Arc::new(NamespaceSemaphore::new(4)),
             platform: "platform".to_owned(),
             tenancies: self.tenancies(&client),

@@ -241,14 +241,15 @@ pub struct ChangedSync<'a> {
     pub is_deleted: bool,
 }
 
-/// Returns whether a Sync is applied, or is being applied, with one of the objects that another one has
-/// just written. It has to find out which of them keeps the object.
+/// Returns whether a Sync has recorded one of the objects that another one has just written, and does not report
+/// the conflict. It has to find out which of them keeps the object.
 pub fn is_rival(status: &SyncStatus, written: &BTreeSet<ObjectId>) -> bool {
-    let is_failed =
-        conditions::find(&status.conditions, "Ready").is_some_and(|ready| ready.status == "False");
+    let ready = conditions::find(&status.conditions, "Ready");
+    let conflict = ready.filter(|ready| ready.status == "False" && ready.reason == "Conflict");
+    let is_reported = |id: &ObjectId| conflict.is_some_and(|ready| ready.message.contains(&id.to_string()));
     let is_held = |id: &ObjectId| status.held.iter().any(|held| ObjectId::from(held) == *id);
     let mut recorded = status.inventory.iter().map(ObjectId::from);
-    !is_failed && recorded.any(|id| written.contains(&id) && !is_held(&id))
+    recorded.any(|id| written.contains(&id) && !is_held(&id) && !is_reported(&id))
 }
 
 /// Returns what to do with the Sync `name` when another one has changed.

@@ -1,21 +1,19 @@
 //! Polls the Sources of other Syncs before something is deleted: each sees a commit at another time.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chandler_api::extensions::SyncObject;
 use chandler_core::{
-    failure::Failure,
+    failure::{Category, Failure},
     sync::{Directory, SourceKey},
 };
 use chandler_source::SourceTree;
-use futures::{StreamExt as _, stream};
+use futures::future::join_all;
+use kube::{Api, api::ListParams};
 use tokio::time::Instant;
 
 use super::{Gone, TREE_LIMIT, by_deadline};
-use crate::{
-    queue::outside_of_limit,
-    sync::{SyncContext, run::CONCURRENT_REQUESTS},
-};
+use crate::{queue::outside_of_limit, sync::SyncContext};
 
 /// How often what was found may lead to more Sources. What is left after that is unknown.
 const MAX_ROUNDS: usize = 3;
@@ -24,16 +22,20 @@ const CANNOT_BE_POLLED: &str = "its Source is suspended, missing, or may not be 
 
 /// What polls of Sources have found: whether the newest revision is known.
 #[derive(Debug, Default)]
-pub struct Polled(BTreeMap<SourceKey, Result<bool, Failure>>);
+pub struct Polled {
+    sources: BTreeMap<SourceKey, Result<bool, Failure>>,
+    /// The Syncs that the API server has listed: a watch may lag behind.
+    pub(super) syncs: Option<Vec<Arc<SyncObject>>>,
+}
 
 impl Polled {
     pub(super) fn contains(&self, source: &SourceKey) -> bool {
-        self.0.contains_key(source)
+        self.sources.contains_key(source)
     }
 
     /// Returns why the newest revision of a Source is not known, or `None` if it is.
     pub(super) fn unknown(&self, source: &SourceKey) -> Option<String> {
-        match self.0.get(source) {
+        match self.sources.get(source) {
             Some(Ok(true)) => None,
             Some(Ok(false)) => Some(CANNOT_BE_POLLED.to_owned()),
             Some(Err(failure)) => Some(failure.message.clone()),
@@ -43,12 +45,12 @@ impl Polled {
 
     /// Returns why a Source could not be polled.
     pub fn failure_of(&self, source: &SourceKey) -> Option<&Failure> {
-        self.0.get(source)?.as_ref().err()
+        self.sources.get(source)?.as_ref().err()
     }
 
     /// Returns the first failure of a poll. It is worth a retry.
     pub fn failure(&self) -> Option<&Failure> {
-        self.0.values().find_map(|polled| polled.as_ref().err())
+        self.sources.values().find_map(|polled| polled.as_ref().err())
     }
 }
 
@@ -61,7 +63,7 @@ impl SyncContext {
         tree: Option<&SourceTree>,
         gone: &[Gone<'_>],
     ) -> Result<Polled, Failure> {
-        let (deadline, mut polled) = (Instant::now() + TREE_LIMIT, Polled::default());
+        let mut polled = Polled { syncs: Some(self.list_syncs().await?), ..Polled::default() };
         // What was found may contain Syncs of other Sources.
         for _ in 0..MAX_ROUNDS {
             let mut unpolled = self.wanted_by_others(sync, tree, gone, Some(&polled)).await?.unpolled;
@@ -72,14 +74,30 @@ impl SyncContext {
             if unpolled.is_empty() {
                 break;
             }
+            let deadline = Instant::now() + TREE_LIMIT;
             let polls = unpolled.into_iter().map(|(key, directory)| async move {
                 let poll = self.trees.poll(&directory.source, &directory.namespace);
                 (key, by_deadline(deadline, &directory, poll).await)
             });
-            let polls = stream::iter(polls.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_REQUESTS);
-            polled.0.extend(outside_of_limit(polls.collect::<Vec<_>>()).await);
+            // All at once: the controller of Sources limits how many are polled, and one that hangs must
+            // not use up the time of the others.
+            polled.sources.extend(outside_of_limit(join_all(polls)).await);
         }
         Ok(polled)
+    }
+
+    /// Reads the Syncs that the manager watches.
+    async fn list_syncs(&self) -> Result<Vec<Arc<SyncObject>>, Failure> {
+        let api: Api<SyncObject> = match &self.scope.namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        };
+        let parameters = ListParams { label_selector: self.scope.labels.clone(), ..ListParams::default() };
+        let listed = tokio::time::timeout(TREE_LIMIT, api.list(&parameters)).await;
+        let failed =
+            |message: String| Failure::new(Category::Unreachable, format!("cannot list Syncs: {message}"));
+        let listed = listed.map_err(|_| failed(format!("no answer within {TREE_LIMIT:?}")))?;
+        Ok(listed.map_err(|error| failed(error.to_string()))?.items.into_iter().map(Arc::new).collect())
     }
 
     /// Returns whether a directory may be at an older revision than `own`, or at an older one than the

@@ -37,7 +37,6 @@ impl Run<'_> {
         tree: &SourceTree,
         status: &StatusWriter<'_>,
     ) -> Result<Prepared, Stop> {
-        let claims_before = self.context.claims();
         let documents = self.context.render.render(tree, &self.sync.spec.source.path).await?;
         let recorded = &status.current().inventory;
         let directory = Directory::of(self.sync);
@@ -62,6 +61,7 @@ impl Run<'_> {
             );
             return Err(Failure::new(Category::InvalidPackage, message).into());
         }
+        let claims_before = self.context.claims();
         let live = self.read(&inventory, &kinds).await?;
         if let Some(why) = self.moving(recorded, &rendered, &live) {
             return Err(Stop::Moving(why));

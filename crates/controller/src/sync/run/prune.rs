@@ -6,7 +6,10 @@ use chandler_api::extensions::{HeldObject, SyncedObject};
 use chandler_core::{
     digest::Digest,
     failure::Failure,
-    sync::{Applied, Directory, Held, Move, ObjectId, OtherSync, Outcome, PruneInput, PrunePlan, plan_prune},
+    sync::{
+        Applied, Directory, Held, Move, ObjectId, OtherSync, Outcome, PruneInput, PrunePlan, Want, named,
+        plan_prune,
+    },
 };
 
 use chandler_source::SourceTree;
@@ -82,19 +85,29 @@ impl Run<'_> {
         tree: &SourceTree,
         decide: impl Fn(&BTreeMap<ObjectId, OtherSync>) -> PrunePlan,
     ) -> Result<(PrunePlan, bool), Failure> {
-        let wanted = async |polled| self.context.wanted_by_others(self.sync, Some(tree), gone, polled).await;
-        if decide(&BTreeMap::new()).delete.is_empty() {
-            return Ok((decide(&wanted(None).await?.objects), false));
+        let wanted =
+            async |tree, polled| self.context.wanted_by_others(self.sync, Some(tree), gone, polled).await;
+        let plan = decide(&wanted(tree, None).await?.objects);
+        if plan.delete.is_empty() {
+            return Ok((plan, false));
         }
         let polled = self.context.poll_others(self.sync, Some(tree), gone).await?;
         let own = Directory::of(self.sync);
+        let newest = self.context.tree(&own).await?;
+        let mut objects = wanted(&newest, Some(&polled)).await?.objects;
         if let Some(failure) = polled.failure_of(&own.source_key(&self.context.platform)) {
-            return Err(failure.clone());
+            let (sync, state) = (named(self.sync), Some(failure.message.clone()));
+            let unknown = OtherSync { sync, want: Want::Unknown, state };
+            for gone in gone {
+                objects.entry(gone.id.clone()).or_insert_with(|| unknown.clone());
+            }
         }
-        let mut plan = decide(&wanted(Some(&polled)).await?.objects);
-        if self.context.tree(&own).await?.revision != tree.revision {
+        let mut plan = decide(&objects);
+        if newest.revision != tree.revision {
             // What is gone may be back in the newer revision, which is applied next.
-            plan.delete.clear();
+            let back = self.context.objects_in(&own, &newest).await;
+            plan.delete
+                .retain(|object| back.as_ref().is_ok_and(|back| !back.contains(&ObjectId::from(object))));
             self.context.run_again(self.sync);
         }
         Ok((plan, polled.failure().is_some()))

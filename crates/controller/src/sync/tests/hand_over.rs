@@ -27,6 +27,7 @@ impl World {
     fn of(syncs: &[&Named<'_>]) -> Self {
         let mut world = Self::new(&json!({}));
         world.syncs.clear();
+        world.server.remove(SYNC);
         for sync in syncs {
             world.syncs.push(sync.path());
             world.server.put(
@@ -324,9 +325,9 @@ async fn of_two_sources() -> World {
 }
 
 /// What polls return, and whether the objects are kept.
-fn polls() -> [(&'static str, Result<bool, Failure>, bool); 3] {
+fn polls() -> Vec<(&'static str, Result<bool, Failure>, bool)> {
     let unreachable = Failure::new(Category::SourceUnavailable, "Source fleet/other cannot be read");
-    [("polled", Ok(true), false), ("suspended", Ok(false), true), ("unreachable", Err(unreachable), true)]
+    vec![("polled", Ok(true), false), ("suspended", Ok(false), true), ("unreachable", Err(unreachable), true)]
 }
 
 #[tokio::test]
@@ -364,7 +365,7 @@ async fn a_source_whose_newest_revision_is_not_known_may_contain_the_object() {
 #[tokio::test]
 async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
     for (what, polled, kept) in polls() {
-        let (world, waits) = (of_two_sources().await, polled.is_err());
+        let (world, waits) = (of_two_sources().await, kept);
         *world.tree.polled.lock() = polled;
         let mut deleted = world.server.get(&OLDER.path()).unwrap();
         deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -380,7 +381,12 @@ async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
         assert_eq!(world.moved().is_some(), kept, "{what}");
         assert_eq!(world.server.get(&OLDER.path()).is_some(), waits, "{what}");
         if waits {
-            assert!(world.message_of(&OLDER, "Ready").contains("other cannot be read"), "{what}");
+            let message = world.message_of(&OLDER, "Ready");
+            assert!(
+                message.contains("it is not known whether") && message.contains("fleet/younger"),
+                "{message}"
+            );
+            assert!(message.contains("deletionPolicy: Orphan"), "{message}");
             let before = world.server.requests().len();
             reconcile().await;
             assert_eq!(world.server.requests().len(), before, "nothing is done until the retry is due");
@@ -389,6 +395,19 @@ async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
             assert!(world.moved().is_none() && world.server.get(&OLDER.path()).is_none());
         }
     }
+}
+
+#[tokio::test]
+async fn a_sync_of_a_deleted_namespace_waits_for_no_source() {
+    let world = of_two_sources().await;
+    *world.tree.polled.lock() = polls().pop().unwrap().1;
+    let mut deleted = world.server.get(&OLDER.path()).unwrap();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.server.put(&OLDER.path(), deleted);
+    let namespace = json!({"metadata": {"name": "fleet", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    world.server.put("/api/v1/namespaces/fleet", namespace);
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(world.server.get(&OLDER.path()).is_none() && world.moved().is_some());
 }
 
 #[tokio::test]
@@ -428,17 +447,138 @@ async fn nothing_is_deleted_at_a_revision_that_is_not_the_newest() {
     world.set(&YOUNGER, "suspend", json!(true));
     world.push_moved("r1", &both, &[&OLDER]);
     world.reconcile_all(&both).await;
-    // The object is in no directory at r2, and in that of the suspended Sync at r3.
-    world.push_moved("r3", &both, &[&YOUNGER]);
-    let newest = world.tree.current.lock().clone().unwrap();
-    world.push_moved("r2", &both, &[]);
-    *world.tree.next.lock() = Some(newest);
-    let context = world.context();
-    for (revision, held) in [("r2", 0), ("r3", 1)] {
-        let older = serde_json::from_value(world.server.get(&OLDER.path()).unwrap()).unwrap();
-        reconciler::reconcile(Arc::new(older), context.clone()).await.unwrap();
-        assert!(world.moved().is_some(), "{revision}");
-        assert_eq!(world.held(&OLDER).len(), held, "{revision}");
+    // The object is in no directory at r2, and at r3 in that of the suspended Sync, in the own one, or in none.
+    for (what, with, kept) in
+        [("moved", vec![&YOUNGER], true), ("back", vec![&OLDER], true), ("gone", vec![], false)]
+    {
+        let world = World::of(&both);
+        world.push_moved("r1", &both, &[&OLDER]);
+        world.reconcile_all(&both).await;
+        world.set(&YOUNGER, "suspend", json!(true));
+        world.push_moved("r3", &both, &with);
+        let newest = world.tree.current.lock().clone().unwrap();
+        world.push_moved("r2", &both, &[]);
+        *world.tree.next.lock() = Some(newest);
+        let context = world.context();
+        for revision in ["r2", "r3"] {
+            let older = serde_json::from_value(world.server.get(&OLDER.path()).unwrap()).unwrap();
+            reconciler::reconcile(Arc::new(older), context.clone()).await.unwrap();
+            assert_eq!(world.moved().is_some(), kept, "{what}, {revision}");
+        }
+        assert_eq!(world.held(&OLDER).len(), usize::from(what == "moved"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_repository_fails_no_sync_that_was_applied() {
+    let world = World::of(&[&OLDER]);
+    world.push_moved("r1", &[&OLDER], &[&OLDER]);
+    world.reconcile_all(&[&OLDER]).await;
+    world.push_moved("r2", &[&OLDER], &[]);
+    *world.tree.own_failure.lock() = Some(Failure::new(Category::SourceUnavailable, "git does not answer"));
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(conditions::is_true(&world.status_of(&OLDER).conditions, "Ready") && world.moved().is_some());
+    assert!(world.message_of(&OLDER, "PruneHeld").contains("git does not answer"));
+    *world.tree.own_failure.lock() = None;
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(world.moved().is_none() && world.held(&OLDER).is_empty());
+}
+
+/// Without what others want, the guard would hold all deletions, so that nothing seems to need a poll.
+#[tokio::test]
+async fn what_is_left_to_delete_is_found_at_the_newest_revision() {
+    const THIRD: Named<'_> = Named { namespace: "fleet", name: "third", created: "2026-01-04T00:00:00Z" };
+    let world = World::of(&[&OLDER, &YOUNGER, &THIRD]);
+    world.set(&THIRD, "source", json!({"sourceRef": {"name": "other"}, "path": "third"}));
+    world.set(&YOUNGER, "suspend", json!(true));
+    let names = |from: usize, to: usize| {
+        (from..to).map(|number| map(&format!("m{number}"))).collect::<Vec<_>>().join("---\n")
+    };
+    let push = |revision, older: String, younger: String| {
+        let third = ("third/a.yaml", map("third"));
+        world.push(revision, &[("older/a.yaml", older), ("younger/a.yaml", younger), third]);
+    };
+    push("r1", names(0, 10), map("own"));
+    world.reconcile_all(&[&OLDER]).await;
+    *world.tree.polled.lock() = Ok(false);
+    // One object is in no directory, and may be in that of the other Source.
+    push("r2", names(3, 10), names(0, 2));
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(world.exists(&map_path("m2")) && world.server.deletions() == 0);
+    let mut held: Vec<_> = world.held(&OLDER).into_iter().map(|(reason, _)| reason).collect();
+    held.sort();
+    assert_eq!(held, ["SyncNotRendered", "WantedBySync", "WantedBySync"]);
+}
+
+/// A watch may lag behind: the Sync that gets the object is not cached yet.
+#[tokio::test]
+async fn a_sync_that_is_not_cached_gets_its_objects() {
+    let both = [&OLDER, &YOUNGER];
+    let mut world = World::of(&both);
+    world.set(&YOUNGER, "suspend", json!(true));
+    world.push_moved("r1", &both, &[&OLDER]);
+    world.reconcile_all(&both).await;
+    world.syncs = vec![OLDER.path()];
+    world.push_moved("r2", &both, &[&YOUNGER]);
+    world.reconcile_all(&[&OLDER]).await;
+    assert_eq!(world.held(&OLDER), [("WantedBySync".to_owned(), "fleet/younger".to_owned())]);
+    assert!(world.moved().is_some());
+}
+
+/// The manager was killed after the older Sync had written the object, and before the younger one was applied again.
+#[tokio::test]
+async fn a_conflict_is_reported_after_a_restart() {
+    let both = [&OLDER, &YOUNGER];
+    let world = World::of(&both);
+    world.push_moved("r1", &both, &[&YOUNGER]);
+    world.reconcile_all(&both).await;
+    world.push_moved("r2", &both, &both);
+    world.reconcile_all(&[&YOUNGER, &OLDER]).await;
+    assert!(conditions::is_true(&world.status_of(&YOUNGER).conditions, "Ready"));
+    world.reconcile_all(&[&YOUNGER]).await;
+    assert!(world.message_of(&YOUNGER, "Ready").contains("belongs to Sync fleet/older"));
+}
+
+/// A tenant commits a Sync of another namespace, which it may or may not create.
+#[tokio::test]
+async fn a_sync_in_a_foreign_directory_counts_only_if_it_can_be_created() {
+    let rows = [
+        ("a Source that cannot be read", "other", true, false),
+        ("the object, with permission", "git", true, true),
+        ("the object, without permission", "git", false, false),
+    ];
+    for (what, source, is_allowed, kept) in rows {
+        let both = [&OLDER, &TEAM];
+        let world = World::of(&both);
+        world.push_moved("r1", &both, &[&OLDER]);
+        world.reconcile_all(&both).await;
+        let scope = if source == "git" { "Platform" } else { "Namespace" };
+        let intruder = json!({
+            "apiVersion": "chandler.dev/v1alpha1", "kind": "Sync",
+            "metadata": {"name": "intruder", "namespace": "fleet"},
+            "spec": {
+                "source": {"sourceRef": {"name": source, "scope": scope}, "path": "intruder"},
+                "serviceAccountName": "deployer",
+            },
+        });
+        if !is_allowed {
+            world.server.deny_access_reviews();
+        }
+        *world.tree.polled.lock() = Ok(false);
+        *world.tree.is_unread.lock() = true;
+        let moved = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved, namespace: fleet}\n".to_owned();
+        world.push(
+            "r2",
+            &[
+                ("older/a.yaml", map("own-older")),
+                ("team/a.yaml", format!("{intruder}\n")),
+                ("intruder/a.yaml", moved),
+            ],
+        );
+        world.reconcile_all(&[&OLDER]).await;
+        assert_eq!(world.moved().is_some(), kept, "{what}");
+        let held = kept.then(|| ("WantedBySync".to_owned(), "fleet/intruder".to_owned()));
+        assert_eq!(world.held(&OLDER), held.into_iter().collect::<Vec<_>>(), "{what}");
     }
 }
 

@@ -211,13 +211,13 @@ fn a_sync_reacts_to_others_that_hold_its_objects_or_that_it_holds_for() {
 
 #[test]
 fn rivals_are_the_syncs_that_have_applied_a_written_object() {
-    let status = |ready: &str, name: &str, held: &str| -> SyncStatus {
+    let status = |(ready, reason, message): (&str, &str, &str), name: &str, held: &str| -> SyncStatus {
         let map =
             |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "fleet", "name": name});
         let mut kept = map(held);
         kept["reason"] = json!("ProtectedPlacement");
         let condition = json!({
-            "type": "Ready", "status": ready, "reason": "Any", "message": "",
+            "type": "Ready", "status": ready, "reason": reason, "message": message,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         });
         serde_json::from_value(json!({
@@ -225,12 +225,20 @@ fn rivals_are_the_syncs_that_have_applied_a_written_object() {
         }))
         .unwrap()
     };
+    let applied = ("True", "Applied", "");
+    let conflict = ("False", "Conflict", "ConfigMap fleet/shared belongs to Sync fleet/older");
     let rows = [
-        ("applied", status("True", "shared", "none"), true),
-        ("it is being applied", status("Unknown", "shared", "none"), true),
-        ("it has reported a conflict", status("False", "shared", "none"), false),
-        ("another object", status("True", "other", "none"), false),
-        ("it only holds it", status("True", "shared", "shared"), false),
+        ("applied", status(applied, "shared", "none"), true),
+        ("it is being applied", status(("Unknown", "Applying", ""), "shared", "none"), true),
+        ("it has reported the conflict", status(conflict, "shared", "none"), false),
+        (
+            "it has reported another conflict",
+            status(("False", "Conflict", "Secret a"), "shared", "none"),
+            true,
+        ),
+        ("it fails otherwise", status(("False", "ClusterPaused", ""), "shared", "none"), true),
+        ("another object", status(applied, "other", "none"), false),
+        ("it only holds it", status(applied, "shared", "shared"), false),
     ];
     let written = BTreeSet::from([ObjectId::new("v1", "ConfigMap", "fleet", "shared")]);
     for (what, status, expected) in rows {
