@@ -28,7 +28,7 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    fn in_folder(folder: &Path) -> Self {
+    pub fn in_folder(folder: &Path) -> Self {
         Self {
             chandler: folder.join("chandler"),
             sandbox: folder.join("chandler-sandbox"),

@@ -1,19 +1,47 @@
-//! Builds and runs the demo.
+//! Builds and runs the demo. On a release tag without changes, it runs the programs of the release.
 
 use std::path::Path;
 
 use anyhow::Result;
+use chandler_assets::Released;
 
 use crate::{
     build::{self, Binaries},
-    sandbox,
+    command::{command, output, run as run_command},
+    go, sandbox,
 };
 
 pub fn run(root: &Path, exit: bool) -> Result<()> {
+    if let Some(released) = released(root)? {
+        let binaries = Binaries::in_folder(&released.directory);
+        let mut demo = sandbox::built(root, &binaries, "demo", arguments(exit));
+        let (variable, directory) = released.environment();
+        demo.env(variable, directory);
+        return run_command(demo);
+    }
     run_built(root, &build::for_demo(root)?, exit)
 }
 
 /// Runs the demo with binaries that are already built.
 pub fn run_built(root: &Path, binaries: &Binaries, exit: bool) -> Result<()> {
-    sandbox::run_built(root, binaries, "demo", if exit { &["--exit"] } else { &[] })
+    sandbox::run_built(root, binaries, "demo", arguments(exit))
+}
+
+fn arguments(exit: bool) -> &'static [&'static str] {
+    if exit { &["--exit"] } else { &[] }
+}
+
+/// Downloads the release that this checkout is.
+fn released(root: &Path) -> Result<Option<Released>> {
+    // A source archive is no repository: then the programs are built.
+    let git = |arguments: &[&str]| output(command(root, "git", arguments)).ok();
+    let tag = concat!("v", env!("CARGO_PKG_VERSION"));
+    let is_tagged =
+        git(&["tag", "--points-at", "HEAD"]).is_some_and(|tags| tags.lines().any(|line| line == tag));
+    let is_clean = git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty());
+    let remote = git(&["remote", "get-url", "origin"]);
+    match remote {
+        Some(remote) if is_tagged && is_clean => go::released(remote.trim(), tag),
+        _ => Ok(None),
+    }
 }

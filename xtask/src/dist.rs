@@ -33,16 +33,22 @@ pub struct DistArgs {
     /// Only build the static binary of the tunnel's agent into `agent`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     agent: bool,
+    /// Only build the programs of the demo that nobody else publishes into `sandbox`; takes minutes
+    #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries", "agent"])]
+    sandbox: bool,
 }
 
 pub fn run(root: &Path, arguments: DistArgs) -> Result<()> {
-    let DistArgs { version, image, helm, out, binaries, agent } = arguments;
+    let DistArgs { version, image, helm, out, binaries, agent, sandbox } = arguments;
     let out = root.join(out);
     if binaries {
         return binaries::build(root, &out.join("bin"));
     }
     if agent {
         return binaries::build_agent(root, &out.join("agent"));
+    }
+    if sandbox {
+        return binaries::build_sandbox(root, &out.join("sandbox"));
     }
     let version = version::parse(version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION")))?;
     let changelog = read(root, "CHANGELOG.md")?;

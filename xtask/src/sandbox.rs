@@ -44,6 +44,7 @@ pub fn output_of_built(
     all_output(built(root, binaries, subcommand, arguments))
 }
 
-fn built(root: &Path, binaries: &Binaries, subcommand: &str, arguments: &[&str]) -> Command {
+/// Returns the command that runs a subcommand with binaries that are built already.
+pub fn built(root: &Path, binaries: &Binaries, subcommand: &str, arguments: &[&str]) -> Command {
     command(root, &binaries.sandbox.to_string_lossy(), &[&[subcommand], arguments].concat())
 }

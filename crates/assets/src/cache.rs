@@ -1,15 +1,17 @@
 //! Built programs in the user's cache directory: one folder per Go module, named after a digest of its files.
 
 use std::env;
-use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 use super::catalog::{CLUSTER_API_MODULE, KWOK_MODULE, KWOK_STAGES, Module};
-use super::{Binary, Error, KubernetesVersion, go};
+use super::{Binary, CAPI_CONFIG_PARTS, Error, KubernetesVersion, go};
+use crate::build::{Build, Builder};
+use crate::digest::hex;
+use crate::download::Downloads;
 use crate::progress::ProgressReporter;
 
 const LINKER_FLAGS: &str = "-s -w";
@@ -53,7 +55,7 @@ impl BuildGroup {
 
     fn title(&self, kubernetes: KubernetesVersion) -> String {
         let names: Vec<_> = self.binaries.iter().map(|binary| binary.title(kubernetes)).collect();
-        format!("building {}", names.join(", "))
+        names.join(", ")
     }
 
     fn usual_build_time(&self) -> Duration {
@@ -77,7 +79,7 @@ impl Cache {
 
     /// Returns the file with the stages of the kwok version that is built.
     pub(super) fn kwok_stages(&self) -> PathBuf {
-        self.folder(Binary::Kwok.module(self.kubernetes)).join("kwok-stages.yaml")
+        self.folder(Binary::Kwok.module(self.kubernetes)).join(super::KWOK_STAGES_FILE)
     }
 
     fn folder(&self, module: &Module) -> PathBuf {
@@ -97,15 +99,34 @@ impl Cache {
             return Ok(());
         }
         self.check_free_space()?;
+        let missing = self.download(missing, progress).await?;
         let groups = BuildGroup::by_module(&missing, self.kubernetes);
+        let mut builder = Builder::new(progress);
         for (index, group) in groups.iter().enumerate() {
-            let title = group.title(self.kubernetes);
-            let step = format!("{title}; usually {} on two cores", format_duration(group.usual_build_time()));
-            progress.begin(&step, Some((index + 1, groups.len())));
-            self.build_group(group, progress).await?;
-            progress.finish(&step);
+            self.build_group(group, &mut builder, Some((index + 1, groups.len()))).await?;
         }
         Ok(())
+    }
+
+    /// Downloads what is published, and returns the programs that have to be built.
+    async fn download(
+        &self,
+        missing: Vec<Binary>,
+        progress: &dyn ProgressReporter,
+    ) -> Result<Vec<Binary>, Error> {
+        let unfinished = self.root.join("unfinished-downloads");
+        let Some(mut downloads) = Downloads::new(unfinished, progress) else { return Ok(missing) };
+        let mut left = Vec::new();
+        for binary in missing {
+            let target = self.path(binary);
+            if let Some(directory) = target.parent() {
+                create_dir(directory)?;
+            }
+            if !downloads.get(binary, self.kubernetes, &target).await {
+                left.push(binary);
+            }
+        }
+        Ok(left)
     }
 
     pub(super) fn is_complete(&self, binary: Binary) -> bool {
@@ -117,7 +138,12 @@ impl Cache {
         manifests && self.path(binary).is_file()
     }
 
-    async fn build_group(&self, group: &BuildGroup, progress: &dyn ProgressReporter) -> Result<(), Error> {
+    async fn build_group(
+        &self,
+        group: &BuildGroup,
+        builder: &mut Builder<'_>,
+        position: Option<(usize, usize)>,
+    ) -> Result<(), Error> {
         let source = self.write_module(group.module)?;
         go::check_version(&source, group.module.go_mod).await?;
         let folder = self.folder(group.module);
@@ -126,18 +152,15 @@ impl Cache {
         create_dir(&unfinished)?;
         let flags = format!("{LINKER_FLAGS} {}", group.module.ldflags);
         let output = format!("{}/", unfinished.display());
-        let mut arguments =
-            vec!["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", flags.trim(), "-o", &output];
-        arguments.extend(group.binaries.iter().map(|binary| binary.package()));
-        let started = Instant::now();
-        go::build(&source, &arguments, |packages| {
-            progress.advance(&format!(
-                "{packages} packages compiled, {} of usually {}",
-                format_duration(started.elapsed()),
-                format_duration(group.usual_build_time())
-            ));
-        })
-        .await?;
+        let packages: Vec<_> = group.binaries.iter().map(|binary| binary.package()).collect();
+        let build = Build {
+            module: &source,
+            flags: &["-mod=readonly", "-trimpath"],
+            output: &["-ldflags", flags.trim(), "-o", &output],
+            packages: &packages,
+            usual: group.usual_build_time(),
+        };
+        builder.run(&group.title(self.kubernetes), position, build).await?;
         for binary in &group.binaries {
             match binary {
                 Binary::CapiManager => self.copy_capi_config(&source).await?,
@@ -154,8 +177,12 @@ impl Cache {
         create_dir(&source)?;
         write(&source.join("go.mod"), module.go_mod)?;
         write(&source.join("go.sum"), module.go_sum)?;
-        if let Some(program) = module.main_go {
-            write(&source.join("main.go"), program)?;
+        for (path, program) in module.sources {
+            let path = source.join(path);
+            if let Some(directory) = path.parent() {
+                create_dir(directory)?;
+            }
+            write(&path, program)?;
         }
         Ok(source)
     }
@@ -167,7 +194,7 @@ impl Cache {
         }
         let module = go::dependency_folder(source, CLUSTER_API_MODULE).await?;
         let unfinished = target.with_extension("unfinished");
-        for part in ["crd/bases", "webhook"] {
+        for part in CAPI_CONFIG_PARTS {
             let folder = unfinished.join(part);
             create_dir(&folder)?;
             copy_files(&module.join("config").join(part), &folder)?;
@@ -229,28 +256,14 @@ impl Cache {
     }
 }
 
-/// Formats a duration such as `2 min 30 s`.
-fn format_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds} s"),
-        (minutes, 0) => format!("{minutes} min"),
-        (minutes, seconds) => format!("{minutes} min {seconds} s"),
-    }
-}
-
 fn fingerprint(module: &Module) -> String {
     let mut hash = Sha256::new();
     let parts = [module.go_mod, module.go_sum, LINKER_FLAGS, module.ldflags];
-    for part in parts.into_iter().chain(module.main_go) {
+    for part in parts.into_iter().chain(module.sources.iter().map(|(_, program)| *program)) {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.finalize().iter().take(6).fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&hash.finalize()[..6])
 }
 
 fn create_dir(path: &Path) -> Result<(), Error> {
@@ -289,22 +302,15 @@ mod tests {
         built.sort_unstable();
         assert_eq!(built, Binary::ALL);
         for (version, expected) in [
-            (KubernetesVersion::V1_35, "building kube-apiserver v1.35.4"),
+            (KubernetesVersion::V1_35, "kube-apiserver v1.35.4"),
             (
                 KubernetesVersion::V1_36,
-                "building kube-apiserver v1.36.3, kube-controller-manager v1.36.3, kube-scheduler v1.36.3",
+                "kube-apiserver v1.36.3, kube-controller-manager v1.36.3, kube-scheduler v1.36.3",
             ),
         ] {
             let other = BuildGroup::by_module(version.programs(), version);
             assert_eq!(other.len(), 1);
             assert_eq!(other[0].title(version), expected);
-        }
-    }
-
-    #[test]
-    fn durations_are_formatted_in_minutes_and_seconds() {
-        for (seconds, text) in [(0, "0 s"), (59, "59 s"), (60, "1 min"), (150, "2 min 30 s")] {
-            assert_eq!(format_duration(Duration::from_secs(seconds)), text);
         }
     }
 }

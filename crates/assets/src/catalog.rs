@@ -32,8 +32,8 @@ pub struct Module {
     pub name: &'static str,
     pub go_mod: &'static str,
     pub go_sum: &'static str,
-    /// The source of a program in the module itself. `None` means that all programs are in other modules.
-    pub main_go: Option<&'static str>,
+    /// Path and content of the sources of programs in the module itself. The others are in other modules.
+    pub sources: &'static [(&'static str, &'static str)],
     /// Linker flags in addition to those of every program.
     pub ldflags: &'static str,
 }
@@ -53,7 +53,7 @@ macro_rules! module {
             name: $name,
             go_mod: include_str!(concat!("../modules/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../modules/", $name, "/go.sum")),
-            main_go: None,
+            sources: &[],
             ldflags: $ldflags,
         }
     };
@@ -77,11 +77,19 @@ static KUBERNETES_1_36: Module = module!(
      -X k8s.io/component-base/version.gitMajor=1 \
      -X k8s.io/component-base/version.gitMinor=36"
 );
-static HELM: Module = module!("helm", "");
+static HELM: Module = Module {
+    sources: &[
+        ("cosign/main.go", include_str!("../modules/helm/cosign/main.go")),
+        ("registry/main.go", include_str!("../modules/helm/registry/main.go")),
+    ],
+    ..module!("helm", "")
+};
 static FLEET: Module = module!("fleet", "");
 static VERSITYGW: Module = module!("versitygw", "");
-static CLUSTER_API: Module =
-    Module { main_go: Some(include_str!("../modules/cluster-api/main.go")), ..module!("cluster-api", "") };
+static CLUSTER_API: Module = Module {
+    sources: &[("main.go", include_str!("../modules/cluster-api/main.go"))],
+    ..module!("cluster-api", "")
+};
 
 /// The module that contains the Cluster API manifests.
 pub const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
@@ -182,8 +190,8 @@ impl Binary {
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok",
             Self::CapiManager => CLUSTER_API_MODULE,
             Self::Helm => "helm.sh/helm/v4/cmd/helm",
-            Self::Registry => "github.com/distribution/distribution/v3/cmd/registry",
-            Self::Cosign => "github.com/sigstore/cosign/v3/cmd/cosign",
+            Self::Registry => "chandler.dev/sandbox/helm/registry",
+            Self::Cosign => "chandler.dev/sandbox/helm/cosign",
             Self::Clusterctl => "sigs.k8s.io/cluster-api/cmd/clusterctl",
             Self::CapiOperator => "sigs.k8s.io/cluster-api-operator/cmd",
             Self::FleetController => "github.com/rancher/fleet/cmd/fleetcontroller",
@@ -214,25 +222,49 @@ impl Binary {
         }
     }
 
+    /// Returns the version of the program, for control planes of the given Kubernetes version. `None` if its module does not pin
+    /// that of another module.
+    pub fn version(self, kubernetes: KubernetesVersion) -> Option<String> {
+        let package = self.package();
+        let module = self.module(kubernetes);
+        let mut pins = module.go_mod.lines().filter_map(pin);
+        let is_in = |path: &str| {
+            package.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        pins.rfind(|(path, _)| is_in(path)).map(|(_, version)| version.to_owned())
+    }
+
     /// Returns how much the program adds to the duration of a first build on two cores, measured after the programs that
     /// precede it in [`Binary::ALL`] were built.
     pub fn usual_build_time(self) -> Duration {
         Duration::from_secs(match self {
             Self::KubeApiserver => 300,
-            Self::Cosign | Self::FleetController => 240,
+            Self::FleetController => 240,
             // Not measured: estimated from the number of its packages.
             Self::Versitygw => 120,
-            Self::Helm | Self::Registry => 75,
+            Self::Helm | Self::Cosign => 75,
             Self::Kwok | Self::Clusterctl => 40,
             Self::Etcd
             | Self::KubeControllerManager
             | Self::CapiManager
             | Self::Kubectl
-            | Self::CapiOperator => 30,
+            | Self::CapiOperator
+            | Self::Registry => 30,
             // The last two are not measured: the core manager has compiled most of their packages.
             Self::KubeScheduler | Self::FleetAgent | Self::CapiClient | Self::KubeadmBootstrap => 15,
         })
     }
+}
+
+/// Returns the module and the version that a line of a `go.mod` requires, or that replace another.
+fn pin(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim().trim_start_matches("require ").trim_start_matches("replace ");
+    let (module, version) = match line.split_once(" => ") {
+        Some((module, replacement)) => (module, replacement.split_once(' ')?.1),
+        None => line.split_once(' ')?,
+    };
+    let version = version.split_whitespace().next().filter(|version| version.starts_with('v'))?;
+    Some((module.split_whitespace().next()?, version))
 }
 
 impl fmt::Display for Binary {
@@ -350,9 +382,24 @@ mod tests {
         for version in KubernetesVersion::SUPPORTED {
             for binary in Binary::ALL {
                 let module = binary.module(version);
-                assert!(module.go_mod.contains(binary.package()), "{binary} {version}");
+                let (_, own) = module.go_mod.split_once("module ").unwrap();
+                let is_own = binary.package().starts_with(own.lines().next().unwrap());
+                assert!(is_own || module.go_mod.contains(binary.package()), "{binary} {version}");
             }
         }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_pins() {
+        let version = |binary: Binary| binary.version(KubernetesVersion::V1_34);
+        assert_eq!(version(Binary::KubeApiserver).as_deref(), Some("v1.34.4"));
+        assert!(version(Binary::Etcd).is_some_and(|version| version.starts_with("v3.")));
+        // The version that replaces the required one.
+        let capi =
+            KUBERNETES_1_34.go_mod.lines().filter_map(|line| line.split_once("cluster-api => ")).next_back();
+        let capi = capi.and_then(|(_, replacement)| replacement.split_once(' ')).map(|(_, version)| version);
+        assert_eq!(version(Binary::CapiManager).as_deref(), capi);
+        assert_eq!(version(Binary::CapiClient), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use super::Error;
+use crate::pace::Packages;
 
 /// The first Go version that downloads a newer toolchain when a module requires one.
 const FIRST_WITH_TOOLCHAIN_DOWNLOAD: (u32, u32) = (1, 21);
@@ -43,6 +44,15 @@ pub(super) async fn build(
     }
     let status = child.wait().await.map_err(|source| Error::RunGo { source })?;
     if status.success() { Ok(()) } else { Err(classify(&args.join(" "), &messages)) }
+}
+
+/// Counts the packages that main packages consist of.
+pub(super) async fn packages(module: &Path, flags: &[&str], main: &[&str]) -> Result<Packages, Error> {
+    let arguments = [&["list", "-deps", "-f", "{{.Stale}}"], flags, main].concat();
+    let output = run(module, &arguments).await?;
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let missing = lines.lines().filter(|stale| *stale == "true").count();
+    Ok(Packages { all: lines.lines().count(), missing })
 }
 
 /// Returns whether a line is the import path of a package. `go build -v` prints one per compiled package.

@@ -1,25 +1,39 @@
-//! The programs that the sandbox runs. They come from folders that environment variables name, from the cache, or are
-//! built from Go modules.
+//! The programs that the sandbox runs. They come from folders that environment variables name, from the cache, from their
+//! publishers, or are built from Go modules.
 
+mod build;
 mod cache;
 mod catalog;
+mod digest;
+mod download;
 mod go;
+mod pace;
 pub mod progress;
+mod released;
 
 use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 
+pub use self::build::{Build, Builder};
 use self::cache::Cache;
 pub use self::cache::cache_folder;
 pub use self::catalog::{Binary, KubernetesVersion, UnsupportedVersion};
+pub use self::download::{BUILD_VARIABLE, MIRROR_VARIABLE};
 pub use self::go::{dependency_folder, less_garbage_collection};
+pub use self::released::Released;
 use crate::progress::ProgressReporter;
 
 /// Names a folder with prebuilt programs, the `config` folder of the Cluster API module as `cluster-api/config`, and
 /// kwok's stages as `kwok-stages.yaml`. Programs of other Kubernetes versions are in subfolders such as
 /// `kubernetes-1.35`.
 pub const ASSETS_VARIABLE: &str = "CHANDLER_ASSETS";
+/// The file with kwok's stages in such a folder.
+const KWOK_STAGES_FILE: &str = "kwok-stages.yaml";
+/// The folder with Cluster API's manifests in such a folder.
+const CAPI_CONFIG: &str = "cluster-api/config";
+/// Its folders that are used.
+const CAPI_CONFIG_PARTS: [&str; 2] = ["crd/bases", "webhook"];
 /// Names a folder that `setup-envtest` created, with etcd, kube-apiserver and kubectl.
 pub const KUBEBUILDER_VARIABLE: &str = "KUBEBUILDER_ASSETS";
 
@@ -133,6 +147,23 @@ impl Assets {
         Ok(())
     }
 
+    /// Copies the programs and manifests that nobody publishes into a directory, as [`ASSETS_VARIABLE`] may name one.
+    pub fn copy_unpublished(&self, directory: &Path) -> std::io::Result<()> {
+        for binary in [Binary::Kwok, Binary::CapiManager] {
+            std::fs::copy(self.path(binary), directory.join(binary.file_name()))?;
+        }
+        std::fs::copy(&self.kwok_stages, directory.join(KWOK_STAGES_FILE))?;
+        for part in CAPI_CONFIG_PARTS {
+            let target = directory.join(CAPI_CONFIG).join(part);
+            std::fs::create_dir_all(&target)?;
+            for entry in std::fs::read_dir(self.capi_config.join(part))? {
+                let entry = entry?;
+                std::fs::copy(entry.path(), target.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the program's path. For a program that was not requested, returns its file name, which is looked up on
     /// `PATH`.
     pub fn path(&self, binary: Binary) -> &Path {
@@ -220,12 +251,12 @@ impl PrebuiltFolders {
     }
 
     fn kwok_stages(&self) -> Option<PathBuf> {
-        let stages = self.chandler.as_ref()?.join("kwok-stages.yaml");
+        let stages = self.chandler.as_ref()?.join(KWOK_STAGES_FILE);
         stages.is_file().then_some(stages)
     }
 
     fn capi_config(&self) -> Option<PathBuf> {
-        let config = self.chandler.as_ref()?.join("cluster-api/config");
+        let config = self.chandler.as_ref()?.join(CAPI_CONFIG);
         config.is_dir().then_some(config)
     }
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use chandler_assets::Binary;
 
 use super::elf;
 use crate::{
@@ -42,6 +43,11 @@ pub fn build_agent(root: &Path, out: &Path) -> Result<()> {
     Build::of_release(root).agent(out)
 }
 
+/// Builds `chandler-sandbox`, and the programs that it runs and that nobody else publishes, into `out`.
+pub fn build_sandbox(root: &Path, out: &Path) -> Result<()> {
+    Build::of_release(root).sandbox(out)
+}
+
 /// Where and for what the binaries are built.
 pub struct Build<'a> {
     pub root: &'a Path,
@@ -60,7 +66,7 @@ impl<'a> Build<'a> {
 
     /// Builds `chandler` and its driver into `out`.
     pub fn chandler(&self, out: &Path) -> Result<()> {
-        let chandler = self.cargo("chandler-cli", "release", "chandler", out)?;
+        let chandler = self.cargo(&["chandler-cli"], "release", "chandler", out)?;
         let driver = out.join("chandler-helm");
         let mut go = go::build_driver(self.root, &driver);
         go.envs(self.go_cache.iter().map(|folder| ("GOCACHE", folder)));
@@ -71,7 +77,7 @@ impl<'a> Build<'a> {
 
     /// Builds the agent into `out`.
     pub fn agent(&self, out: &Path) -> Result<()> {
-        let agent = self.cargo("chandler-agent", build::AGENT_PROFILE, "chandler-agent", out)?;
+        let agent = self.cargo(&["chandler-agent"], build::AGENT_PROFILE, "chandler-agent", out)?;
         self.check_static(&agent)?;
         let bytes = fs::read(&agent)?.len();
         ensure!(
@@ -82,12 +88,25 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Builds `chandler-sandbox` without the commands for developers, and the programs of the sandbox.
+    fn sandbox(&self, out: &Path) -> Result<()> {
+        let sandbox = self.cargo(
+            &["chandler-sandbox-cli", "--no-default-features"],
+            "release",
+            "chandler-sandbox",
+            out,
+        )?;
+        self.check_static(&sandbox)?;
+        go::programs(&[Binary::Kwok, Binary::CapiManager])?
+            .copy_unpublished(out)
+            .with_context(|| format!("copying programs to {}", out.display()))
+    }
+
     /// Builds a package, copies its program into `out`, and returns the copy.
-    fn cargo(&self, package: &str, profile: &str, program: &str, out: &Path) -> Result<PathBuf> {
+    fn cargo(&self, package: &[&str], profile: &str, program: &str, out: &Path) -> Result<PathBuf> {
         self.prepare()?;
-        let arguments =
-            ["build", "--locked", "--package", package, "--profile", profile, "--target", &self.target];
-        let mut cargo = command(self.root, "cargo", &arguments);
+        let arguments = ["build", "--locked", "--profile", profile, "--target", &self.target, "--package"];
+        let mut cargo = command(self.root, "cargo", &[&arguments, package].concat());
         cargo.env("CARGO_TARGET_DIR", &self.target_folder).env("CARGO_ENCODED_RUSTFLAGS", self.flags()?);
         run_command(cargo)?;
         fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
