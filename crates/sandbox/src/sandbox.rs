@@ -220,7 +220,8 @@ impl Sandbox {
 
     /// Waits until the Clusters that are being deleted are gone, and their control planes cleaned.
     pub(crate) async fn wait_cleaned(&self, timeout: Duration) -> Result<(), Error> {
-        clusters::wait_deleted(&self.management.client().await?, timeout).await?;
+        let has_plane = |key: &ClusterKey| self.planes.version(key).is_some();
+        clusters::wait_deleted(&self.management.client().await?, has_plane, timeout).await?;
         self.planes.wait_cleaned().await;
         Ok(())
     }

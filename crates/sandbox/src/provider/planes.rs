@@ -116,7 +116,7 @@ impl Planes {
     }
 
     /// Returns the version that a cluster's control plane runs, or ran last.
-    pub(super) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
+    pub(crate) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
         Plane::stored_version(&Self::folder(&self.root, key))
     }
 
