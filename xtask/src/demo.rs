@@ -19,12 +19,7 @@ pub fn run(root: &Path, exit: bool) -> Result<()> {
         demo.env(variable, directory);
         return run_command(demo);
     }
-    run_built(root, &build::for_demo(root)?, exit)
-}
-
-/// Runs the demo with binaries that are already built.
-pub fn run_built(root: &Path, binaries: &Binaries, exit: bool) -> Result<()> {
-    sandbox::run_built(root, binaries, "demo", arguments(exit))
+    sandbox::run_built(root, &build::for_demo(root)?, "demo", arguments(exit))
 }
 
 fn arguments(exit: bool) -> &'static [&'static str] {
