@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
+    sync::{Mutex, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -69,7 +72,32 @@ pub struct Manager {
     log: PathBuf,
     /// The size of the log when the process started: managers of a test may write to the same file.
     log_start: usize,
+    /// The operations in the log, as far as it was read: it grows to megabytes, and is read often.
+    read: Mutex<ReadLog>,
+    address: OnceLock<String>,
     secrets: canary::Secrets,
+}
+
+#[derive(Default)]
+struct ReadLog {
+    bytes: u64,
+    operations: Vec<Operation>,
+}
+
+impl ReadLog {
+    /// Reads the lines that were added to the log.
+    fn read(&mut self, log: &Path) -> std::io::Result<()> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(self.bytes))?;
+        let mut added = Vec::new();
+        file.read_to_end(&mut added)?;
+        // The last line may be incomplete.
+        let Some(end) = added.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+        let lines = String::from_utf8_lossy(&added[..=end]);
+        self.operations.extend(lines.lines().filter_map(Operation::parse));
+        self.bytes += u64::try_from(end).unwrap() + 1;
+        Ok(())
+    }
 }
 
 impl Manager {
@@ -133,7 +161,14 @@ impl Manager {
     pub fn from_process(child: Child) -> Self {
         let log = child.log().to_owned();
         let log_start = usize::try_from(child.log_start()).unwrap();
-        Self { log, log_start, child: Some(child), secrets: canary::Secrets::default() }
+        Self {
+            log,
+            log_start,
+            child: Some(child),
+            read: Mutex::default(),
+            address: OnceLock::new(),
+            secrets: canary::Secrets::default(),
+        }
     }
 
     /// Kills the process with SIGKILL.
@@ -196,7 +231,9 @@ impl Manager {
 
     /// Returns the starts and ends of all operations in the order in which they were logged.
     pub fn operations(&self) -> Vec<Operation> {
-        self.logs().lines().filter_map(Operation::parse).collect()
+        let mut read = self.read.lock().unwrap();
+        read.read(&self.log).unwrap();
+        read.operations.clone()
     }
 
     /// Returns the number of operations of this kind that have started.
@@ -280,9 +317,13 @@ impl Manager {
 
     /// Returns the address of the manager's endpoints, or `None` before it serves them.
     pub fn address(&self) -> Option<String> {
+        if let Some(address) = self.address.get() {
+            return Some(address.clone());
+        }
         let logs = self.own_logs();
         let line = logs.lines().find(|line| line.contains("serving /metrics"))?;
-        Some(serde_json::from_str::<Value>(line).ok()?["address"].as_str()?.to_owned())
+        let address = serde_json::from_str::<Value>(line).ok()?["address"].as_str()?.to_owned();
+        Some(self.address.get_or_init(|| address).clone())
     }
 }
 
@@ -296,7 +337,7 @@ impl Drop for Manager {
 
 /// Sends a GET request and returns the whole response.
 fn get(address: &str, path: &str) -> std::io::Result<String> {
-    use std::io::{Read as _, Write as _};
+    use std::io::Write as _;
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
