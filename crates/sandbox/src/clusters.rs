@@ -108,27 +108,14 @@ pub async fn delete(client: &kube::Client, key: &ClusterKey, timeout: Duration) 
     Ok(())
 }
 
-/// Waits until no Cluster with a control plane is being deleted. Others may never be deleted, for example without the
-/// objects that they refer to, and take no CPU time.
-pub async fn wait_deleted(
-    client: &kube::Client,
-    has_plane: impl Fn(&ClusterKey) -> bool,
-    timeout: Duration,
-) -> Result<(), Error> {
+/// Returns the Clusters that are being deleted.
+pub async fn deleting(client: &kube::Client) -> Result<Vec<ClusterKey>, Error> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &cluster_resource());
-    let deadline = Instant::now() + timeout;
-    loop {
-        let all = api.list(&ListParams::default()).await.map_err(|source| Error::List(Box::new(source)))?;
-        let is_awaited = |cluster: &&DynamicObject| {
-            let key = ClusterKey::new(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
-            cluster.metadata.deletion_timestamp.is_some() && has_plane(&key)
-        };
-        let Some(deleted) = all.iter().find(is_awaited) else { return Ok(()) };
-        if Instant::now() > deadline {
-            return Err(Error::NotDeleted { name: deleted.name_any(), timeout });
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    let all = api.list(&ListParams::default()).await.map_err(|source| Error::List(Box::new(source)))?;
+    let deleted = all.into_iter().filter(|cluster| cluster.metadata.deletion_timestamp.is_some());
+    Ok(deleted
+        .map(|cluster| ClusterKey::new(&cluster.namespace().unwrap_or_default(), &cluster.name_any()))
+        .collect())
 }
 
 /// Returns whether the Cluster exists, Available or not.

@@ -22,6 +22,8 @@ use crate::{clusters, kubeconfig, process};
 pub const MANAGEMENT: &str = "management";
 
 const MANAGEMENT_NODES: u32 = 1;
+/// How often to look whether deleted Clusters are gone.
+const CLEAN_POLL: Duration = Duration::from_millis(250);
 const AVAILABLE_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// An error while starting or using a sandbox.
@@ -220,10 +222,26 @@ impl Sandbox {
 
     /// Waits until the Clusters that are being deleted are gone, and their control planes cleaned.
     pub(crate) async fn wait_cleaned(&self, timeout: Duration) -> Result<(), Error> {
-        let has_plane = |key: &ClusterKey| self.planes.version(key).is_some();
-        clusters::wait_deleted(&self.management.client().await?, has_plane, timeout).await?;
+        let (client, deadline) = (self.management.client().await?, Instant::now() + timeout);
+        // A Cluster without a control plane may never be deleted, and takes no CPU time.
+        while let Some(name) = self.deleted_with_plane(&client).await? {
+            if Instant::now() > deadline {
+                return Err(clusters::Error::NotDeleted { name, timeout }.into());
+            }
+            tokio::time::sleep(CLEAN_POLL).await;
+        }
         self.planes.wait_cleaned().await;
         Ok(())
+    }
+
+    /// Returns a Cluster that is being deleted, and whose control plane is not removed yet.
+    async fn deleted_with_plane(&self, client: &kube::Client) -> Result<Option<String>, Error> {
+        for key in clusters::deleting(client).await? {
+            if self.planes.has(&key).await {
+                return Ok(Some(key.name));
+            }
+        }
+        Ok(None)
     }
 
     /// Starts another management cluster that shares the workload control planes, so that Clusters can be moved to it.

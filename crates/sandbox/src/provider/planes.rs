@@ -115,8 +115,14 @@ impl Planes {
         self.slot(key).await.lock().await.clone()
     }
 
+    /// Returns whether a Cluster has a control plane, also while it is started or stopped.
+    pub(crate) async fn has(&self, key: &ClusterKey) -> bool {
+        let slot = self.running.lock().await.get(key).cloned();
+        slot.is_some_and(|slot| slot.try_lock().map_or(true, |plane| plane.is_some()))
+    }
+
     /// Returns the version that a cluster's control plane runs, or ran last.
-    pub(crate) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
+    pub(super) fn version(&self, key: &ClusterKey) -> Option<KubernetesVersion> {
         Plane::stored_version(&Self::folder(&self.root, key))
     }
 
@@ -153,9 +159,9 @@ impl Planes {
     /// Kills a control plane and removes its data.
     pub(super) async fn remove(&self, key: &ClusterKey) -> Result<(), plane::Error> {
         let (slot, folder) = (self.slot(key).await, Self::folder(&self.root, key));
-        let plane = slot.lock().await.take();
-        self.running.lock().await.remove(key);
-        match (&self.pool, plane) {
+        // Locked until the control plane is removed, or waits to be cleaned.
+        let mut running = slot.lock().await;
+        let removed = match (&self.pool, running.take()) {
             (Some(pool), Some(plane)) => pool.clone().give_back(key, &folder, plane).await,
             (_, plane) => {
                 if let Some(plane) = plane {
@@ -163,7 +169,9 @@ impl Planes {
                 }
                 remove_folder(folder).await
             }
-        }
+        };
+        self.running.lock().await.remove(key);
+        removed
     }
 
     pub(crate) async fn stop_all(&self) {

@@ -120,12 +120,14 @@ impl Pool {
         link: &Path,
         plane: Arc<Plane>,
     ) -> Result<(), plane::Error> {
+        // First, so that it is waited for as soon as the Cluster has no control plane any more.
+        let unclean = self.unclean.clone().read_owned().await;
         let unlinked = tokio::fs::remove_file(link).await;
         unlinked.map_err(|source| plane::Error::Folder { path: link.to_owned(), source })?;
         if let Some(reason) = self.unusable(key, &plane).await {
             return remove(key, &plane, reason).await;
         }
-        let (key, unclean) = (key.clone(), self.unclean.clone().read_owned().await);
+        let key = key.clone();
         tokio::spawn(async move {
             let (_unclean, _permit) = (unclean, self.cleaning.acquire().await);
             if let Err(reason) = self.clean(&plane).await {
