@@ -95,8 +95,7 @@ fn unknown(plan: &PrunePlan, checked: &PrunePlan, polled: &Polled) -> Option<Fai
         let other = held.kept_for.as_ref().filter(|other| other.want == Want::Unknown)?;
         Some((held, other))
     })?;
-    let id = ObjectId::from(&held.object);
-    let message = format!("it is not known whether {id} is still wanted: {}", other.message());
+    let message = format!("{} may still be wanted: {}", ObjectId::from(&held.object), other.message());
     let category = polled.failure().map_or(Category::SourceUnavailable, |failure| failure.category);
     Some(Failure::new(category, message))
 }

@@ -19,7 +19,7 @@ use chandler_core::{
     tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
-use kube::{ResourceExt as _, api::ApiResource};
+use kube::api::ApiResource;
 use tokio::time::Instant;
 
 pub use self::polls::Polled;
@@ -85,7 +85,7 @@ struct Candidate {
     /// `None` for a Sync that another Sync creates or changes.
     sync: Option<Arc<SyncObject>>,
     /// The Sync that creates or changes it.
-    creator: Option<Arc<SyncObject>>,
+    creator: Option<SyncDirectory>,
 }
 
 impl Candidate {
@@ -94,16 +94,15 @@ impl Candidate {
     }
 
     /// Returns a Sync that the directory of this one contains.
-    fn creates(&self, by: SyncDirectory) -> Self {
-        let creator = self.creator.clone().or_else(|| self.sync.clone());
-        Self { by, sync: None, creator }
+    fn creates(&self, by: &SyncDirectory) -> Self {
+        Self { by: by.clone(), sync: None, creator: Some(self.by.clone()) }
     }
 
     /// Returns the Sync that creates it if users of neither namespace control that one.
-    fn stranger(&self, own: &Directory) -> Option<&SyncObject> {
-        let namespace = self.creator.as_ref()?.metadata.namespace.as_deref().unwrap_or_default();
-        let is_stranger = namespace != own.namespace && namespace != self.by.namespace;
-        self.creator.as_deref().filter(|_| is_stranger)
+    fn stranger(&self, own: &Directory) -> Option<&SyncDirectory> {
+        let is_stranger =
+            |creator: &&SyncDirectory| ![&own.namespace, &self.by.namespace].contains(&&creator.namespace);
+        self.creator.as_ref().filter(is_stranger)
     }
 
     fn other(&self, want: Want) -> OtherSync {
@@ -197,16 +196,22 @@ impl SyncContext {
         let read = if tree.is_none() { self.tree(&own).await.ok() } else { None };
         let own_tree = tree.or(read.as_deref());
         let syncs = polled.and_then(|polled| polled.syncs.as_deref());
-        let (mut queue, mut seen, mut rendered) = (self.candidates(sync, syncs), HashSet::new(), 0);
+        let (mut queue, mut seen) = (self.candidates(sync, syncs), HashSet::new());
+        let (mut rendered, mut strangers) = (HashMap::new(), HashMap::new());
         while let Some(candidate) = queue.pop_front() {
             let directory = &candidate.by.directory;
             // Another Sync may give this one another directory.
             let is_self = candidate.name() == named(sync) && *directory == own;
-            let stranger = candidate.stranger(&own);
-            if is_self || !seen.insert((candidate.by.clone(), stranger.map(named))) {
+            if is_self || seen.contains(&candidate.by) {
                 continue;
             }
-            let is_own = directory.namespace == own.namespace && stranger.is_none();
+            if let Some(creator) = candidate.stranger(&own)
+                && !self.may_create(creator, &candidate.by, &mut strangers).await?
+            {
+                continue;
+            }
+            seen.insert(candidate.by.clone());
+            let is_own = directory.namespace == own.namespace;
             let has_own_source = directory.has_source_of(&own, &self.platform);
             if !is_own && !has_own_source {
                 for object in self.wanted_by_foreign(&candidate, gone).await? {
@@ -214,20 +219,13 @@ impl SyncContext {
                 }
                 continue;
             }
-            rendered += 1;
+            // The Syncs of one namespace must not use up what the others may have.
+            let rendered = rendered.entry(is_own).or_insert(0);
+            *rendered += 1;
+            let is_within_limit = *rendered <= MAX_DIRECTORIES;
             let want = if is_own { Want::Own } else { Want::Foreign };
             let read = if has_own_source { None } else { self.tree(directory).await.ok() };
             let other_tree = if has_own_source { own_tree } else { read.as_deref() };
-            if let Some(stranger) = stranger {
-                // It has no say in whether something is unknown.
-                let Some(tree) = other_tree.filter(|_| rendered <= MAX_DIRECTORIES) else { continue };
-                let found = self.find_contents(&candidate, tree, has_own_source, gone).await;
-                for object in self.wanted_by_created(&candidate, stranger, &found, gone).await? {
-                    wanted.add(object, candidate.other(Want::Foreign));
-                }
-                queue.extend(found.contents.syncs.iter().cloned().map(|by| candidate.creates(by)));
-                continue;
-            }
             let key = directory.source_key(&self.platform);
             let needs_poll = other_tree.is_none() || self.needs_poll(directory, &own, tree.is_some());
             let polled = polled.filter(|_| needs_poll);
@@ -237,7 +235,7 @@ impl SyncContext {
                 wanted.unpolled.entry(key.clone()).or_insert_with(|| by.clone());
             }
             let outdated = polled.and_then(|polled| polled.unknown(&key));
-            let is_known = rendered <= MAX_DIRECTORIES && outdated.is_none();
+            let is_known = is_within_limit && outdated.is_none();
             let found = match other_tree.filter(|_| is_known) {
                 Some(other_tree) => self.find_contents(&candidate, other_tree, has_own_source, gone).await,
                 None => Found::unread(&candidate, gone),
@@ -251,45 +249,39 @@ impl SyncContext {
                     wanted.add(id, OtherSync { state: outdated.clone().or(other.state), ..other });
                 }
             }
-            queue.extend(found.contents.syncs.iter().cloned().map(|by| candidate.creates(by)));
+            queue.extend(found.contents.syncs.iter().map(|by| candidate.creates(by)));
         }
         Ok(wanted)
     }
 
-    /// Returns the objects that a Sync wants which a Sync of another namespace creates, if that one may create it:
-    /// otherwise a tenant could keep the objects of another one with a file.
-    async fn wanted_by_created<'g>(
+    /// Returns whether a Sync may create another one in another namespace. Otherwise a tenant could keep the objects of
+    /// another one with a file. Asks the API server once for each account and namespace.
+    async fn may_create(
         &self,
-        candidate: &Candidate,
-        creator: &SyncObject,
-        found: &Found,
-        gone: &'g [Gone<'_>],
-    ) -> Result<Vec<&'g ObjectId>, Failure> {
-        let mut wanted = Vec::new();
-        for Gone { id, .. } in gone.iter().filter(|gone| found.contents.objects.contains(&gone.id)) {
-            if self.is_allowed(&candidate.by.namespace, id).await {
-                wanted.push(id);
-            }
-        }
-        let may_create = !wanted.is_empty() && self.may_create(creator, &candidate.by).await?;
-        Ok(if may_create { wanted } else { Vec::new() })
-    }
-
-    /// Returns whether the account of a Sync, and the AddonTenancies of its namespace, allow it to write another Sync.
-    async fn may_create(&self, creator: &SyncObject, created: &SyncDirectory) -> Result<bool, Failure> {
+        creator: &SyncDirectory,
+        created: &SyncDirectory,
+        known: &mut HashMap<[String; 3], bool>,
+    ) -> Result<bool, Failure> {
         let resource = ApiResource::erase::<SyncObject>(&());
         let id = ObjectId::new(&resource.api_version, &resource.kind, &created.namespace, &created.name);
+        if !self.is_allowed(&creator.namespace, &id).await {
+            return Ok(false);
+        }
+        let key = [&creator.namespace, &creator.account, &created.namespace].map(Clone::clone);
+        if let Some(known) = known.get(&key) {
+            return Ok(*known);
+        }
         let kind = ServedKind { resource, scope: ObjectScope::Namespaced };
-        let namespace = creator.namespace().unwrap_or_default();
-        Ok(self.is_allowed(&namespace, &id).await
-            && self.account_of(creator, namespace).may_write(kind.location(&id)).await?)
+        let may_create = self.account_of(creator).may_write(kind.location(&id)).await?;
+        known.insert(key, may_create);
+        Ok(may_create)
     }
 
-    fn account_of(&self, sync: &SyncObject, namespace: String) -> ImpersonatedClient {
+    fn account_of(&self, sync: &SyncDirectory) -> ImpersonatedClient {
         ImpersonatedClient {
             client: self.client.clone(),
-            namespace,
-            name: sync.spec.service_account_name.clone(),
+            namespace: sync.namespace.clone(),
+            name: sync.account.clone(),
             limit: self.limit.clone(),
         }
     }
@@ -301,17 +293,13 @@ impl SyncContext {
         others.retain(|other| other.metadata.deletion_timestamp.is_none());
         others.sort_by_key(|other| (other.metadata.creation_timestamp.as_ref().map(|at| at.0), named(other)));
         let existing = others.into_iter().map(|other| {
-            let by = SyncDirectory {
-                namespace: other.namespace().unwrap_or_default(),
-                name: other.name_any(),
-                directory: Directory::of(&other),
-            };
+            let by = SyncDirectory::of(&other);
             Candidate { by, sync: Some(Arc::new(self.written.newest(&other))), creator: None }
         });
         let own = self.directories.get(&Directory::of(sync));
         let created = own.iter().flat_map(|known| known.contents.syncs.iter().cloned());
-        let creator = Some(Arc::new(sync.clone()));
-        let created = created.map(|by| Candidate { by, sync: None, creator: creator.clone() });
+        let creator = SyncDirectory::of(sync);
+        let created = created.map(|by| Candidate { by, sync: None, creator: Some(creator.clone()) });
         existing.chain(created).collect()
     }
 
@@ -372,7 +360,7 @@ impl SyncContext {
             if !contains && !recorded.contains(id) {
                 continue;
             }
-            let impersonated = self.account_of(sync, candidate.by.namespace.clone());
+            let impersonated = self.account_of(&candidate.by);
             let Some(kind) = kind else { continue };
             if self.is_allowed(&candidate.by.namespace, id).await
                 && impersonated.may_write(kind.location(id)).await?
@@ -416,11 +404,7 @@ impl SyncContext {
             if !owners.contains(&*label) || !is_near || is_stopped(&owner) {
                 continue;
             }
-            let by = SyncDirectory {
-                namespace: owner.namespace().unwrap_or_default(),
-                name: owner.name_any(),
-                directory: theirs,
-            };
+            let by = SyncDirectory { directory: theirs, ..SyncDirectory::of(&owner) };
             let candidate = Candidate { by, sync: Some(owner), creator: None };
             let read = if same_source { None } else { self.tree(&candidate.by.directory).await.ok() };
             let Some(tree) = read.as_deref().or(same_source.then_some(tree)) else { continue };

@@ -61,7 +61,20 @@ impl Directory {
 pub struct SyncDirectory {
     pub namespace: String,
     pub name: String,
+    /// The ServiceAccount as which it writes.
+    pub account: String,
     pub directory: Directory,
+}
+
+impl SyncDirectory {
+    pub fn of(sync: &SyncObject) -> Self {
+        Self {
+            namespace: sync.metadata.namespace.clone().unwrap_or_default(),
+            name: sync.metadata.name.clone().unwrap_or_default(),
+            account: sync.spec.service_account_name.clone(),
+            directory: Directory::of(sync),
+        }
+    }
 }
 
 /// What a directory contains.
@@ -103,7 +116,9 @@ fn sync_directory(object: &Value, id: &ObjectId) -> Option<SyncDirectory> {
     }
     let source: SyncSource = serde_json::from_value(object.pointer("/spec/source")?.clone()).ok()?;
     let directory = Directory::new(&id.namespace, &source);
-    Some(SyncDirectory { namespace: id.namespace.clone(), name: id.name.clone(), directory })
+    let account = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (id.namespace.clone(), id.name.clone());
+    Some(SyncDirectory { namespace, name, account: account.to_owned(), directory })
 }
 
 /// Returns whether a directory that cannot be rendered may contain an object with this name. A
@@ -135,7 +150,7 @@ pub fn is_emptied<B>(sync: &SyncObject, files: &BTreeMap<String, B>) -> bool {
 /// What is known about an object and the directory of another Sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Want {
-    /// The directory may contain the object, but cannot be rendered.
+    /// The directory may contain the object: it cannot be rendered, or its newest revision is not known.
     Unknown,
     /// The directory contains the object. The Sync is in another namespace, so its users may be others.
     Foreign,
@@ -172,7 +187,7 @@ impl OtherSync {
         let state = state.as_ref().map(|state| format!(" ({state})")).unwrap_or_default();
         match want {
             Want::Unknown => {
-                format!("the directory of Sync {sync}{state} may contain it, but cannot be rendered")
+                format!("it is not known whether the directory of Sync {sync}{state} contains it")
             }
             Want::Foreign | Want::Own => {
                 format!("the directory of Sync {sync}{state} contains it, and that Sync takes it over")

@@ -255,7 +255,7 @@ fn messages_name_the_sync_and_its_state() {
     assert!(
         other(Want::Own).message().starts_with("the directory of Sync fleet/own (Suspended) contains it")
     );
-    assert!(other(Want::Unknown).message().contains("cannot be rendered"));
+    assert!(other(Want::Unknown).message().contains("it is not known whether"));
     let id = |name: &str| ObjectId::new("v1", "ConfigMap", "fleet", name);
     let kept = |count: usize| -> Vec<_> {
         (0..count).map(|number| (id(&format!("m{number}")), "fleet/old".to_owned())).collect()
