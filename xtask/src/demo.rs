@@ -1,9 +1,9 @@
 //! Builds and runs the demo. On a release tag without changes, it runs the programs of the release.
 
-use std::path::Path;
+use std::{env, path::Path};
 
 use anyhow::Result;
-use chandler_assets::Released;
+use chandler_assets::{ASSETS_VARIABLE, Released};
 
 use crate::{
     build::{self, Binaries},
@@ -34,9 +34,12 @@ fn released(root: &Path) -> Result<Option<Released>> {
     let is_tagged =
         git(&["tag", "--points-at", "HEAD"]).is_some_and(|tags| tags.lines().any(|line| line == tag));
     let is_clean = git(&["status", "--porcelain"]).is_some_and(|changes| changes.is_empty());
-    let remote = git(&["remote", "get-url", "origin"]);
-    match remote {
-        Some(remote) if is_tagged && is_clean => go::released(remote.trim(), tag),
+    // The user's own programs have precedence.
+    let has_assets = env::var_os(ASSETS_VARIABLE).is_some();
+    match (git(&["remote", "get-url", "origin"]), git(&["rev-parse", "HEAD"])) {
+        (Some(remote), Some(commit)) if is_tagged && is_clean && !has_assets => {
+            go::released(remote.trim(), tag, commit.trim())
+        }
         _ => Ok(None),
     }
 }

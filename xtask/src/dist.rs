@@ -33,7 +33,7 @@ pub struct DistArgs {
     /// Only build the static binary of the tunnel's agent into `agent`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries"])]
     agent: bool,
-    /// Only build the programs of the demo that nobody else publishes into `sandbox`; takes minutes
+    /// Only build the programs of the demo without official builds into `sandbox`; takes minutes
     #[arg(long, conflicts_with_all = ["version", "image", "helm", "binaries", "agent"])]
     sandbox: bool,
 }

@@ -14,7 +14,7 @@ use crate::command::{command, run};
 /// The folders of the Go modules.
 pub const MODULES: [&str; 2] = [DRIVER, "tools/promcheck"];
 const DRIVER: &str = "tools/helm";
-/// How long the first build of the driver takes on two cores.
+/// The duration of the driver's first build on two cores.
 const USUAL_DRIVER_TIME: Duration = Duration::from_secs(200);
 
 /// Returns a Go command in a folder of the repository.
@@ -69,9 +69,9 @@ pub fn test_programs() -> Result<()> {
 }
 
 /// Downloads the programs of a release of Chandler.
-pub fn released(remote: &str, tag: &str) -> Result<Option<Released>> {
+pub fn released(remote: &str, tag: &str, commit: &str) -> Result<Option<Released>> {
     let lines = Lines::default();
-    block_on(Released::download(remote, tag, &lines)).context("downloading the release")
+    block_on(Released::download(remote, tag, commit, &lines)).context("downloading the release")
 }
 
 /// Returns whether none of the programs would have to be built, for control planes of the given Kubernetes version.

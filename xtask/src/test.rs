@@ -18,7 +18,10 @@ use crate::{
     build::{self, Binaries},
     command::{command, output, run as run_command, run_lines},
     go,
-    test::{targets::Selected, times::TestTimes},
+    test::{
+        targets::{Selected, Target},
+        times::TestTimes,
+    },
 };
 
 /// Almost half of the CPU time of an API server is garbage collection, and API servers take most of the time of the tests.
@@ -71,20 +74,28 @@ pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<(
 
 /// Runs the tests whose names contain one of `names`, and builds only what they need.
 pub fn named(root: &Path, names: &[String], ignored: Ignored) -> Result<()> {
-    let selected = Selected::find(root, names)?;
+    let Selected(selected) = Selected::find(root, names)?;
     ensure!(!selected.is_empty(), "the name of no test contains {}", names.join(" or "));
-    let targets = selected.targets();
-    let binaries = if selected.integration.is_empty() {
+    let targets: Vec<_> = selected.keys().flat_map(Target::arguments).collect();
+    let binaries = if selected.keys().all(|target| *target == Target::Unit) {
         build::binaries(root)
     } else {
         build::with_targets(root, &[&["--workspace", "--bins"], &targets[..]].concat(), go::test_programs)?
     };
-    let mut arguments = [&targets[..], &["--no-fail-fast", "--"]].concat();
-    if ignored == Ignored::Run {
-        arguments.push("--include-ignored");
+    let mut result = Ok(());
+    for (target, filters) in &selected {
+        let mut arguments = [&target.arguments()[..], &["--no-fail-fast", "--"]].concat();
+        if ignored == Ignored::Run {
+            arguments.push("--include-ignored");
+        }
+        // The name of a binary alone means all of its tests.
+        if !filters.contains("") {
+            arguments.extend(filters.iter().map(String::as_str));
+        }
+        // All of them run. The first error is returned.
+        result = result.and(run_command(cargo_test(root, &binaries, &arguments)));
     }
-    arguments.extend(selected.filters.iter().map(String::as_str));
-    run_command(cargo_test(root, &binaries, &arguments))
+    result
 }
 
 /// Runs the tests that do not need the sandbox.

@@ -22,7 +22,7 @@ pub struct Build<'a> {
     /// Flags of `go build` alone.
     pub output: &'a [&'a str],
     pub packages: &'a [&'a str],
-    /// How long it takes on two cores, if nothing is in Go's build cache.
+    /// The usual duration on two cores, after the programs before it were built.
     pub usual: Duration,
 }
 

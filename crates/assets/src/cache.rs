@@ -11,11 +11,15 @@ use super::catalog::{CLUSTER_API_MODULE, KWOK_MODULE, KWOK_STAGES, Module};
 use super::{Binary, CAPI_CONFIG_PARTS, Error, KubernetesVersion, go};
 use crate::build::{Build, Builder};
 use crate::digest::hex;
-use crate::download::Downloads;
+use crate::download::{self, Downloads};
 use crate::progress::ProgressReporter;
 
 const LINKER_FLAGS: &str = "-s -w";
 const REQUIRED_FREE_BYTES: u64 = 4 << 30;
+/// The directory of a module's programs that were built.
+const BUILT: &str = "bin";
+/// The directory of a module's programs that were downloaded.
+const OFFICIAL: &str = "official";
 const WAITING: &str = "waiting for another process that builds the same programs";
 
 /// Returns the folder `name` of Chandler's cache in the user's cache directory.
@@ -68,8 +72,14 @@ impl Cache {
         Ok(Self { root: cache_folder("assets")?, kubernetes })
     }
 
+    /// Returns the path of a program: of the official build if there is one and the user wants it.
     pub(super) fn path(&self, binary: Binary) -> PathBuf {
-        self.folder(binary.module(self.kubernetes)).join("bin").join(binary.file_name())
+        let official = self.in_folder(binary, OFFICIAL);
+        if download::is_allowed() && official.is_file() { official } else { self.in_folder(binary, BUILT) }
+    }
+
+    fn in_folder(&self, binary: Binary, folder: &str) -> PathBuf {
+        self.folder(binary.module(self.kubernetes)).join(folder).join(binary.file_name())
     }
 
     /// Returns the `config` folder of the Cluster API version that the manager is built from.
@@ -93,13 +103,16 @@ impl Cache {
         missing: &[Binary],
         progress: &dyn ProgressReporter,
     ) -> Result<(), Error> {
-        let _lock = self.lock(progress).await?;
+        let _lock = lock(&self.root, progress).await?;
         let missing: Vec<_> = missing.iter().copied().filter(|binary| !self.is_complete(*binary)).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        self.check_free_space()?;
         let missing = self.download(missing, progress).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.check_free_space()?;
         let groups = BuildGroup::by_module(&missing, self.kubernetes);
         let mut builder = Builder::new(progress);
         for (index, group) in groups.iter().enumerate() {
@@ -118,7 +131,7 @@ impl Cache {
         let Some(mut downloads) = Downloads::new(unfinished, progress) else { return Ok(missing) };
         let mut left = Vec::new();
         for binary in missing {
-            let target = self.path(binary);
+            let target = self.in_folder(binary, OFFICIAL);
             if let Some(directory) = target.parent() {
                 create_dir(directory)?;
             }
@@ -147,7 +160,7 @@ impl Cache {
         let source = self.write_module(group.module)?;
         go::check_version(&source, group.module.go_mod).await?;
         let folder = self.folder(group.module);
-        let (finished, unfinished) = (folder.join("bin"), folder.join("unfinished"));
+        let (finished, unfinished) = (folder.join(BUILT), folder.join("unfinished"));
         create_dir(&finished)?;
         create_dir(&unfinished)?;
         let flags = format!("{LINKER_FLAGS} {}", group.module.ldflags);
@@ -167,7 +180,8 @@ impl Cache {
                 Binary::Kwok => self.copy_kwok_stages(&source).await?,
                 _ => {}
             }
-            rename(&unfinished.join(go::executable_name(binary.package())), &self.path(*binary))?;
+            let program = unfinished.join(go::executable_name(binary.package()));
+            rename(&program, &self.in_folder(*binary, BUILT))?;
         }
         Ok(())
     }
@@ -217,29 +231,6 @@ impl Cache {
         rename(&unfinished, &target)
     }
 
-    async fn lock(&self, progress: &dyn ProgressReporter) -> Result<File, Error> {
-        create_dir(&self.root)?;
-        let path = self.root.join("lock");
-        let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
-        let mut waiting = false;
-        loop {
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(source)) => return Err(Error::Lock { path, source }),
-            }
-            if !waiting {
-                progress.begin(WAITING, None);
-                waiting = true;
-            }
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
-        if waiting {
-            progress.finish(WAITING);
-        }
-        Ok(file)
-    }
-
     fn check_free_space(&self) -> Result<(), Error> {
         let Ok(status) = rustix::fs::statvfs(&self.root) else {
             return Ok(());
@@ -254,6 +245,30 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// Waits until no other process changes a directory of the cache.
+pub(super) async fn lock(root: &Path, progress: &dyn ProgressReporter) -> Result<File, Error> {
+    create_dir(root)?;
+    let path = root.join("lock");
+    let file = File::create(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
+    let mut waiting = false;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(Error::Lock { path, source }),
+        }
+        if !waiting {
+            progress.begin(WAITING, None);
+            waiting = true;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    if waiting {
+        progress.finish(WAITING);
+    }
+    Ok(file)
 }
 
 fn fingerprint(module: &Module) -> String {

@@ -72,10 +72,15 @@ pub(crate) struct Downloads<'p> {
     silent: HashSet<&'static str>,
 }
 
+/// Returns whether the user wants official builds.
+pub(crate) fn is_allowed() -> bool {
+    env::var_os(BUILD_VARIABLE).is_none_or(|value| value.is_empty() || value == "0")
+}
+
 impl<'p> Downloads<'p> {
     /// Returns `None` if the user wants to build all programs.
     pub(crate) fn new(directory: PathBuf, progress: &'p dyn ProgressReporter) -> Option<Self> {
-        if env::var_os(BUILD_VARIABLE).is_some_and(|value| !value.is_empty() && value != "0") {
+        if !is_allowed() {
             return None;
         }
         let mirror = env::var(MIRROR_VARIABLE).ok().filter(|mirror| !mirror.is_empty());
@@ -96,6 +101,7 @@ impl<'p> Downloads<'p> {
                 true
             }
             Err(failure) => {
+                self.progress.abandon(&step);
                 self.explain(&binary.title(kubernetes), published.host, &failure);
                 false
             }
@@ -114,6 +120,7 @@ impl<'p> Downloads<'p> {
                 true
             }
             Err(failure) => {
+                self.progress.abandon(&step);
                 self.explain(&title, GITHUB, &failure);
                 false
             }
@@ -180,7 +187,11 @@ impl<'p> Downloads<'p> {
         curl::download(&self.url(host, checksums), &list, |_| {}).await?;
         let expected = read_checksum(&list, checksums, file_name(path))?;
         let show = |bytes: u64| self.progress.advance(&format!("{} MiB", bytes >> 20));
-        curl::download(&self.url(host, path), file, show).await?;
+        match curl::download(&self.url(host, path), file, show).await {
+            // The host has answered before.
+            Err(Failure::Unreachable { said }) => return Err(Failure::Download { said }),
+            result => result?,
+        }
         let file = file.to_owned();
         let found = in_background(move || checksum(&file)).await?;
         if found == expected { Ok(()) } else { Err(Failure::Checksum { found, expected }) }
@@ -188,7 +199,7 @@ impl<'p> Downloads<'p> {
 
     /// Returns the name of the server that is asked for the files of a host.
     fn server<'s>(&'s self, host: &'s str) -> &'s str {
-        self.mirror.as_deref().unwrap_or(host)
+        self.mirror.as_deref().map_or(host, host_of)
     }
 
     fn url(&self, host: &str, path: &str) -> String {
@@ -218,6 +229,13 @@ fn find_checksum(text: &str, file: &str) -> Option<String> {
     })?;
     let is_checksum = found.len() == 64 && found.chars().all(|digit| digit.is_ascii_hexdigit());
     is_checksum.then(|| found.to_ascii_lowercase())
+}
+
+/// Returns host and port of a URL: its login must not be printed.
+fn host_of(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 fn file_name(path: &str) -> &str {

@@ -99,10 +99,12 @@ impl Assets {
         progress: &dyn ProgressReporter,
     ) -> Result<Self, Error> {
         let Located { cache, assets, missing } = Located::find(kubernetes, binaries).await?;
-        if !missing.is_empty() {
-            cache.build(&missing, progress).await?;
+        if missing.is_empty() {
+            return Ok(assets);
         }
-        Ok(assets)
+        cache.build(&missing, progress).await?;
+        // A program that was downloaded is elsewhere than one that was built.
+        Ok(Located::find(kubernetes, binaries).await?.assets)
     }
 
     /// Returns whether none of the programs would have to be built, for control planes of the given Kubernetes version.
@@ -147,7 +149,7 @@ impl Assets {
         Ok(())
     }
 
-    /// Copies the programs and manifests that nobody publishes into a directory, as [`ASSETS_VARIABLE`] may name one.
+    /// Copies the programs and manifests without official builds into a directory, as [`ASSETS_VARIABLE`] may name one.
     pub fn copy_unpublished(&self, directory: &Path) -> std::io::Result<()> {
         for binary in [Binary::Kwok, Binary::CapiManager] {
             std::fs::copy(self.path(binary), directory.join(binary.file_name()))?;

@@ -1,4 +1,4 @@
-//! How long builds take on this machine.
+//! Estimates the duration of builds on this machine.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ const LEARN_AFTER: Duration = Duration::from_mins(1);
 /// The speed of this machine, learned from the builds that it has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// How long the work that is done usually takes.
+    /// The usual duration of the work that is done.
     usual: Duration,
-    /// How long it took here.
+    /// The duration of that work here.
     took: Duration,
 }
 
@@ -33,7 +33,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packages {
     pub(crate) all: usize,
-    /// Those that Go's build cache does not contain.
+    /// The packages that Go's build cache does not contain.
     pub(crate) missing: usize,
 }
 

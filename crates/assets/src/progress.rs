@@ -14,6 +14,8 @@ pub trait ProgressReporter: Send + Sync {
     fn advance(&self, text: &str);
     /// Reports that a step is done.
     fn finish(&self, step: &str);
+    /// Reports that a step has ended without a result.
+    fn abandon(&self, _step: &str) {}
     /// Reports a message that is not a step.
     fn note(&self, text: &str);
 }
@@ -129,6 +131,10 @@ impl ProgressReporter for Spinner {
         if let Some(elapsed) = elapsed.filter(|elapsed| *elapsed >= Duration::from_secs(2)) {
             eprintln!("✓ {step} ({:.1} s)", elapsed.as_secs_f64());
         }
+    }
+
+    fn abandon(&self, _: &str) {
+        self.replace(None);
     }
 
     fn note(&self, text: &str) {

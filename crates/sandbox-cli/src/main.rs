@@ -1,4 +1,4 @@
-//! The `chandler-sandbox` binary, a tool for developers that is not part of a release. See `chandler-sandbox --help`.
+//! The `chandler-sandbox` binary, a tool for developers. A release contains it for the demo. See `chandler-sandbox --help`.
 
 #[cfg(feature = "checks")]
 mod bench;

@@ -43,7 +43,7 @@ pub fn build_agent(root: &Path, out: &Path) -> Result<()> {
     Build::of_release(root).agent(out)
 }
 
-/// Builds `chandler-sandbox`, and the programs that it runs and that nobody else publishes, into `out`.
+/// Builds `chandler-sandbox`, and the programs without official builds that it runs, into `out`.
 pub fn build_sandbox(root: &Path, out: &Path) -> Result<()> {
     Build::of_release(root).sandbox(out)
 }

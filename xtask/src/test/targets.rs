@@ -1,26 +1,37 @@
-//! Which test binaries contain tests with a name.
+//! Finds the test binaries that contain tests with a name.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::Result;
 
-/// The directories of packages below the root: all in the first, and the others themselves.
+/// The directories of packages below the root: all of those in the first, and the others themselves.
 const PACKAGES: (&str, [&str; 3]) = ("crates", ["xtask", "xtask/proto", "xtask/push"]);
 
-/// The names of tests that a user has given, such as `e2e::sync`, `sync::` or a part of the name of a function.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Selected {
-    /// What `cargo test` compares names with.
-    pub filters: Vec<String>,
-    /// Whether unit tests are among them.
-    pub unit: bool,
-    /// The integration tests that contain some of them.
-    pub integration: BTreeSet<String>,
+/// The binary with the unit tests of all packages, and the integration tests by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    Unit,
+    Integration(String),
 }
+
+impl Target {
+    /// Returns the arguments of cargo that choose it.
+    pub fn arguments(&self) -> Vec<&str> {
+        match self {
+            Self::Unit => vec!["--lib", "--bins"],
+            Self::Integration(name) => vec!["--test", name],
+        }
+    }
+}
+
+/// The test binaries that contain tests with names that a user has given, such as `e2e::sync`, `sync::` or a part of
+/// the name of a function. Each with the filters for `cargo test`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Selected(pub BTreeMap<Target, BTreeSet<String>>);
 
 impl Selected {
     /// Looks for names in the sources.
@@ -29,52 +40,39 @@ impl Selected {
     }
 
     fn of(sources: &[Source], names: &[String]) -> Self {
-        let mut found = Self { filters: Vec::new(), unit: false, integration: BTreeSet::new() };
+        let mut found = Self::default();
         for name in names {
-            let binary = |source: &&Source| name.split("::").next() == source.integration.as_deref();
-            let binary = sources.iter().find(binary).and_then(|source| source.integration.as_deref());
+            let first = name.split("::").next().unwrap_or_default();
             // As documents name tests: with the binary.
-            let filter = binary.map_or(name.as_str(), |binary| name[binary.len()..].trim_start_matches("::"));
+            let binary = Target::Integration(first.to_owned());
+            let is_binary = sources.iter().any(|source| source.target == binary);
+            let filter = if is_binary { name[first.len()..].trim_start_matches("::") } else { name };
             let part = filter.rsplit("::").find(|part| !part.is_empty()).unwrap_or_default();
-            let is_searched = |source: &&Source| binary.is_none() || source.integration.as_deref() == binary;
-            for source in sources.iter().filter(is_searched).filter(|source| source.contains(part)) {
-                match &source.integration {
-                    Some(integration) => {
-                        found.integration.insert(integration.clone());
-                    }
-                    None => found.unit = true,
+            for source in sources {
+                if (!is_binary || source.target == binary) && source.contains(part) {
+                    found.0.entry(source.target.clone()).or_default().insert(filter.to_owned());
                 }
             }
-            found.filters.push(filter.to_owned());
         }
         found
-    }
-
-    pub fn is_empty(&self) -> bool {
-        !self.unit && self.integration.is_empty()
-    }
-
-    /// Returns the arguments of cargo that choose the binaries.
-    pub fn targets(&self) -> Vec<&str> {
-        let unit = if self.unit { &["--lib", "--bins"][..] } else { &[] };
-        let integration = self.integration.iter().flat_map(|name| ["--test", name]);
-        unit.iter().copied().chain(integration).collect()
     }
 }
 
 /// A file with Rust code.
 struct Source {
-    /// The integration test that it belongs to. `None` for those of unit tests.
-    integration: Option<String>,
-    stem: String,
+    target: Target,
+    /// Its path without the extension, and without the directory `src` or `tests`.
+    module: PathBuf,
     text: String,
 }
 
 impl Source {
-    /// Returns whether the name of a test, of its module or of its file contains a text.
+    /// Returns whether it has tests, and the name of one of them or of its module contains a text.
     fn contains(&self, part: &str) -> bool {
         let is_test = |line: &str| line.split_once("fn ").is_some_and(|(_, name)| name.contains(part));
-        self.text.contains("test]") && (self.stem.contains(part) || self.text.lines().any(is_test))
+        let mut modules = self.module.iter().map(|module| module.to_string_lossy());
+        self.text.contains("test]")
+            && (modules.any(|module| module.contains(part)) || self.text.lines().any(is_test))
     }
 }
 
@@ -86,30 +84,31 @@ fn sources(root: &Path) -> Result<Vec<Source>> {
     }
     let mut found = Vec::new();
     for package in packages {
-        read(&package.join("src"), &|_| None, &mut found)?;
-        let tests = package.join("tests");
-        let integration = |file: &Path| {
-            let first = file.strip_prefix(&tests).ok()?.iter().next()?;
-            Some(Path::new(first).file_stem()?.to_str()?.to_owned())
+        let (unit, integration) = (package.join("src"), package.join("tests"));
+        read(&unit, &unit, &|_| Target::Unit, &mut found)?;
+        let of_test = |module: &Path| {
+            let first = module.iter().next().unwrap_or_default();
+            Target::Integration(first.to_string_lossy().into_owned())
         };
-        read(&tests, &integration, &mut found)?;
+        read(&integration, &integration, &of_test, &mut found)?;
     }
     Ok(found)
 }
 
 fn read(
+    base: &Path,
     directory: &Path,
-    integration: &dyn Fn(&Path) -> Option<String>,
+    target: &dyn Fn(&Path) -> Target,
     found: &mut Vec<Source>,
 ) -> Result<()> {
     let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
     for entry in entries {
         let path: PathBuf = entry?.path();
         if path.is_dir() {
-            read(&path, integration, found)?;
+            read(base, &path, target, found)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            found.push(Source { integration: integration(&path), stem, text: fs::read_to_string(&path)? });
+            let module = path.strip_prefix(base)?.with_extension("");
+            found.push(Source { target: target(&module), module, text: fs::read_to_string(&path)? });
         }
     }
     Ok(())
@@ -119,43 +118,48 @@ fn read(
 mod tests {
     use super::*;
 
-    fn source(integration: Option<&str>, stem: &str, function: &str) -> Source {
+    fn source(integration: Option<&str>, module: &str, function: &str) -> Source {
         let text = format!("#[tokio::test]\nasync fn {function}() {{}}\n");
-        Source { integration: integration.map(str::to_owned), stem: stem.to_owned(), text }
+        let target = integration.map_or(Target::Unit, |name| Target::Integration(name.to_owned()));
+        Source { target, module: module.into(), text }
     }
+
+    /// The filters of the unit tests, and of the integration tests e2e and commands.
+    type Filters<'a> = [&'a [&'a str]; 3];
 
     #[test]
     fn names_choose_the_binaries_that_contain_them() {
         let sources = [
-            source(Some("e2e"), "sync", "a_push_is_applied"),
-            source(Some("commands"), "tunnel", "a_guide_works"),
+            source(Some("e2e"), "e2e/sync", "a_push_is_applied"),
+            source(Some("commands"), "commands/tunnel", "a_guide_works"),
             source(None, "schedule", "a_sync_is_applied"),
+            source(None, "verifier/tests", "a_digest_differs"),
             Source { text: "fn sync_all() {}".to_owned(), ..source(None, "sync", "") },
         ];
-        let rows: [(&str, &str, bool, &[&str]); 7] = [
-            ("a_push", "a_push", false, &["e2e"]),
-            ("sync::", "sync::", true, &["e2e"]),
-            ("e2e::sync", "sync", false, &["e2e"]),
-            ("sync::a_push_is", "sync::a_push_is", false, &["e2e"]),
-            ("is_applied", "is_applied", true, &["e2e"]),
-            ("commands::", "", false, &["commands"]),
-            ("nothing", "nothing", false, &[]),
+        let rows: [(&[&str], Filters<'_>); 9] = [
+            (&["a_push"], [&[], &["a_push"], &[]]),
+            (&["sync::"], [&["sync::"], &["sync::"], &[]]),
+            (&["e2e::sync"], [&[], &["sync"], &[]]),
+            (&["sync::a_push_is"], [&[], &["sync::a_push_is"], &[]]),
+            (&["is_applied"], [&["is_applied"], &["is_applied"], &[]]),
+            (&["verifier"], [&["verifier"], &[], &[]]),
+            (&["commands::"], [&[], &[], &[""]]),
+            (&["e2e::sync", "commands"], [&[], &["sync"], &[""]]),
+            (&["nothing"], [&[], &[], &[]]),
         ];
-        for (name, filter, unit, integration) in rows {
-            let found = Selected::of(&sources, &[name.to_owned()]);
-            let expected = integration.iter().map(|name| (*name).to_owned()).collect();
+        for (names, expected) in rows {
+            let found =
+                Selected::of(&sources, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            let targets = [None, Some("e2e"), Some("commands")];
+            let filters = targets.map(|name| {
+                let target = name.map_or(Target::Unit, |name| Target::Integration(name.to_owned()));
+                found.0.get(&target).into_iter().flatten().cloned().collect::<Vec<_>>()
+            });
             assert_eq!(
-                (found.filters, found.unit, found.integration),
-                (vec![filter.to_owned()], unit, expected),
-                "{name}"
+                filters,
+                expected.map(|filters| filters.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>()),
+                "{names:?}"
             );
         }
-    }
-
-    #[test]
-    fn the_arguments_name_the_binaries() {
-        let integration = BTreeSet::from(["commands".to_owned(), "e2e".to_owned()]);
-        let selected = Selected { filters: Vec::new(), unit: true, integration };
-        assert_eq!(selected.targets(), ["--lib", "--bins", "--test", "commands", "--test", "e2e"]);
     }
 }

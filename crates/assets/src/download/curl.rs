@@ -24,6 +24,8 @@ const UNREACHABLE: [i32; 5] = [5, 6, 7, 28, 35];
 pub(super) async fn download(url: &str, file: &Path, show: impl Fn(u64)) -> Result<(), Failure> {
     let mut command = Command::new("curl");
     command
+        // First: otherwise a user's ~/.curlrc would count.
+        .arg("--disable")
         .args(["--fail", "--silent", "--show-error", "--location", "--max-redirs", "5"])
         // Without a user's settings. An environment variable for a proxy counts.
         .args(["--connect-timeout", PATIENCE, "--speed-time", PATIENCE, "--speed-limit", "1"])

@@ -31,6 +31,11 @@ impl Release {
         format!("/{}/releases/download/{}/{file}", self.repository, self.tag)
     }
 
+    /// Returns owner and name of the repository, separated by a slash.
+    pub(crate) fn repository(&self) -> &str {
+        &self.repository
+    }
+
     pub(super) fn version(&self) -> &str {
         self.tag.trim_start_matches('v')
     }

@@ -141,7 +141,10 @@ async fn only_the_expected_program_is_used() {
             let printed = std::process::Command::new(&target).output().unwrap().stdout;
             assert_eq!(String::from_utf8(printed).unwrap().trim(), published(scheduler).version);
         } else {
-            assert!(said.starts_with("kube-scheduler is built instead of downloaded from http://"), "{said}");
+            assert!(
+                said.starts_with("kube-scheduler is built instead of downloaded from 127.0.0.1:"),
+                "{said}"
+            );
         }
     }
 }
@@ -236,6 +239,17 @@ async fn a_program_that_hangs_is_not_used() {
     let failure = check_version(&hangs, &["--version"], "v1").await.unwrap_err();
     assert!(matches!(failure, Failure::Version { found, .. } if found.is_empty()));
     assert!(started.elapsed() < VERSION_LIMIT);
+}
+
+#[test]
+fn the_login_of_a_mirror_is_not_printed() {
+    for (url, host) in [
+        ("https://mirror.example/remote", "mirror.example"),
+        ("https://user:token@mirror.example:8443", "mirror.example:8443"),
+        ("http://user@mirror.example/a@b/", "mirror.example"),
+    ] {
+        assert_eq!(host_of(url), host);
+    }
 }
 
 #[test]
