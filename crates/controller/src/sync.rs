@@ -17,7 +17,10 @@ mod trees;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -71,6 +74,8 @@ pub struct SyncContext {
     written: WrittenStatuses,
     runs: Runs,
     directories: Directories,
+    /// Number of Syncs that were deleted.
+    deleted: AtomicU64,
     /// The uids of the Syncs that had an object together with another one when the manager started.
     contested: OnceLock<HashSet<String>>,
     limit: Arc<NamespaceSemaphore>,
@@ -128,6 +133,7 @@ impl SyncContext {
         match change {
             Change::Applied(_) => router.enqueue_sync(sync),
             Change::Deleted(_) => {
+                self.deleted.fetch_add(1, Ordering::AcqRel);
                 self.runs.remove(&sync.uid().unwrap_or_default());
                 self.written.forget(sync);
             }
@@ -249,6 +255,7 @@ impl SyncController {
             written: WrittenStatuses::default(),
             runs: Runs::default(),
             directories: Directories::default(),
+            deleted: AtomicU64::default(),
             contested: OnceLock::new(),
             limit: Arc::new(NamespaceSemaphore::new(CONCURRENT_REQUESTS)),
             platform,

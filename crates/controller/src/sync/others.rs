@@ -19,6 +19,7 @@ use chandler_core::{
     tenancy::ObjectOfSync,
 };
 use chandler_source::SourceTree;
+use futures::future::join_all;
 use kube::api::ApiResource;
 use tokio::time::Instant;
 
@@ -29,7 +30,7 @@ use super::{
     render::folder_files,
     served_kinds::{FoundKinds, ServedKind, kind_of},
 };
-use crate::locks::Mutex;
+use crate::{locks::Mutex, queue::outside_of_limit};
 
 /// Deadline of reading a Source.
 const TREE_LIMIT: Duration = Duration::from_mins(1);
@@ -340,6 +341,20 @@ impl SyncContext {
         Ok(contents.objects.clone())
     }
 
+    /// Reads the Source of another Sync. If it may be of the same repository as the own one, both are polled: one of
+    /// them may not have seen the commit that moves an object.
+    async fn newest_tree(&self, directory: &Directory, own: &Directory) -> Option<Arc<SourceTree>> {
+        if self.needs_poll(directory, own, true) {
+            let polls = [directory, own].map(|directory| async move {
+                let poll = self.trees.poll(&directory.source, &directory.namespace);
+                by_deadline(Instant::now() + TREE_LIMIT, directory, poll).await
+            });
+            // Without an answer, what was read last counts.
+            let _ = outside_of_limit(join_all(polls)).await;
+        }
+        self.tree(directory).await.ok()
+    }
+
     /// Reads a Source.
     pub(super) async fn tree(&self, directory: &Directory) -> Result<Arc<SourceTree>, Failure> {
         let read = self.trees.tree(&directory.source, &directory.namespace);
@@ -406,9 +421,12 @@ impl SyncContext {
             }
             let by = SyncDirectory { directory: theirs, ..SyncDirectory::of(&owner) };
             let candidate = Candidate { by, sync: Some(owner), creator: None };
-            let read = if same_source { None } else { self.tree(&candidate.by.directory).await.ok() };
-            let Some(tree) = read.as_deref().or(same_source.then_some(tree)) else { continue };
-            let found = self.find_contents(&candidate, tree, same_source, &[]).await;
+            let read =
+                if same_source { None } else { self.newest_tree(&candidate.by.directory, &directory).await };
+            let Some(their_tree) = read.as_deref().or(same_source.then_some(tree)) else { continue };
+            // A commit is named by its content, so equal ones are of the same repository.
+            let is_same_commit = their_tree.revision == tree.revision;
+            let found = self.find_contents(&candidate, their_tree, is_same_commit, &[]).await;
             if found.is_rendered {
                 claims.limit(&label, &found.contents.objects);
             }

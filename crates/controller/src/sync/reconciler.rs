@@ -1,6 +1,10 @@
 //! Reconciles a Sync: decides whether it is suspended, moved, waiting or due, and applies it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use chandler_api::extensions::{DeletionPolicy, SYNC_FINALIZER, SyncObject};
 use chandler_core::{
@@ -164,6 +168,7 @@ impl Reconciler<'_> {
         tree: &SourceTree,
         status: &mut StatusWriter<'_>,
     ) -> Result<(), ReconcileError> {
+        let deleted = self.context.deleted.load(Ordering::Acquire);
         let outcome = if let Ok(outcome) = tokio::time::timeout(RUN_LIMIT, run.run(tree, status)).await {
             outcome?
         } else {
@@ -181,7 +186,12 @@ impl Reconciler<'_> {
             _ => None,
         };
         self.context.record_run(self.sync, self.started, &tree.revision, failed, Timestamp::now());
-        if status.current().held != held && self.context.has_handed_over(&status.current().held) {
+        // The Sync with the object may have been deleted before the conflict was reported, so that no event follows.
+        let is_outdated =
+            failed == Some(Category::Conflict) && self.context.deleted.load(Ordering::Acquire) != deleted;
+        let is_handed_over =
+            status.current().held != held && self.context.has_handed_over(&status.current().held);
+        if is_outdated || is_handed_over {
             self.context.run_again(self.sync);
         }
         Ok(())

@@ -4,7 +4,7 @@ mod hand_over;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
 use bytes::Bytes;
@@ -49,6 +49,8 @@ struct FakeTree {
     current: Mutex<Result<Arc<SourceTree>, Failure>>,
     /// What polls of other Sources of the repository return.
     polled: Mutex<Result<bool, Failure>>,
+    /// What happens during the next poll.
+    on_poll: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Why polls of the Source `git` fail.
     own_failure: Mutex<Option<Failure>>,
     /// What a poll of the Source `git` finds.
@@ -74,6 +76,9 @@ impl Trees for FakeTree {
     }
 
     fn poll<'a>(&'a self, source: &'a Reference, namespace: &'a str) -> BoxFuture<'a, Result<bool, Failure>> {
+        if let Some(happen) = self.on_poll.lock().take() {
+            happen();
+        }
         let own_failure = self.own_failure.lock().clone().filter(|_| source.name == "git");
         let polled = if let Some(failure) = own_failure {
             Err(failure)
@@ -162,7 +167,8 @@ impl World {
         let (current, polled) = (Mutex::new(Err(unread)), Mutex::new(Ok(true)));
         let (own_failure, next, is_unread) = (Mutex::default(), Mutex::default(), Mutex::default());
         let changes = watch::Sender::default();
-        let tree = FakeTree { current, polled, own_failure, next, is_unread, changes };
+        let on_poll = Mutex::default();
+        let tree = FakeTree { current, polled, on_poll, own_failure, next, is_unread, changes };
         Self {
             server,
             tree: Arc::new(tree),
@@ -221,6 +227,7 @@ impl World {
             written: WrittenStatuses::default(),
             runs: Runs::default(),
             directories: Directories::default(),
+            deleted: AtomicU64::default(),
             contested: OnceLock::new(),
             limit: Arc::new(NamespaceSemaphore::new(4)),
             platform: "platform".to_owned(),

@@ -63,17 +63,20 @@ impl SyncContext {
         tree: Option<&SourceTree>,
         gone: &[Gone<'_>],
     ) -> Result<Polled, Failure> {
-        let mut polled = Polled { syncs: Some(self.list_syncs().await?), ..Polled::default() };
-        // What was found may contain Syncs of other Sources.
-        for _ in 0..MAX_ROUNDS {
+        let (mut polled, mut rounds) = (Polled::default(), 0);
+        loop {
+            // Anew each time: a poll may take long, and a Sync that was created meanwhile may want the objects.
+            polled.syncs = Some(self.list_syncs().await?);
+            // What was found may contain Syncs of other Sources.
             let mut unpolled = self.wanted_by_others(sync, tree, gone, Some(&polled)).await?.unpolled;
             let (own, key) = (Directory::of(sync), Directory::of(sync).source_key(&self.platform));
             if tree.is_some() && !polled.contains(&key) {
                 unpolled.insert(key, own);
             }
-            if unpolled.is_empty() {
-                break;
+            if unpolled.is_empty() || rounds == MAX_ROUNDS {
+                return Ok(polled);
             }
+            rounds += 1;
             let deadline = Instant::now() + TREE_LIMIT;
             let polls = unpolled.into_iter().map(|(key, directory)| async move {
                 let poll = self.trees.poll(&directory.source, &directory.namespace);
@@ -83,7 +86,6 @@ impl SyncContext {
             // not use up the time of the others.
             polled.sources.extend(outside_of_limit(join_all(polls)).await);
         }
-        Ok(polled)
     }
 
     /// Reads the Syncs that the manager watches.

@@ -1,5 +1,7 @@
 //! Files that move between the directories of two Syncs.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 
 /// A Sync of the directory with its name.
@@ -394,6 +396,62 @@ async fn a_deleted_sync_waits_for_a_source_that_cannot_be_read() {
             world.reconcile_all(&[&OLDER]).await;
             assert!(world.moved().is_none() && world.server.get(&OLDER.path()).is_none());
         }
+    }
+}
+
+/// A poll may take long.
+#[tokio::test]
+async fn a_sync_that_is_created_during_a_poll_gets_its_objects() {
+    const THIRD: Named<'_> = Named { namespace: "fleet", name: "third", created: "2026-01-04T00:00:00Z" };
+    let world = World::of(&[&OLDER, &THIRD]);
+    world.set(&OLDER, "deletionPolicy", json!("Prune"));
+    world.set(&THIRD, "source", json!({"sourceRef": {"name": "other"}, "path": "third"}));
+    let all = [&OLDER, &THIRD, &YOUNGER];
+    world.push_moved("r1", &all, &[&OLDER]);
+    world.reconcile_all(&[&OLDER]).await;
+    world.push_moved("r2", &all, &[&YOUNGER]);
+    let mut created = world.server.get(&THIRD.path()).unwrap();
+    created["metadata"] = json!({
+        "name": "younger", "namespace": "fleet", "generation": 1, "creationTimestamp": YOUNGER.created,
+    });
+    created["spec"]["source"]["path"] = json!("younger");
+    let server = world.server.clone();
+    *world.tree.on_poll.lock() = Some(Box::new(move || server.put(&YOUNGER.path(), created)));
+    let mut deleted = world.server.get(&OLDER.path()).unwrap();
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    world.server.put(&OLDER.path(), deleted);
+    world.reconcile_all(&[&OLDER]).await;
+    assert!(world.server.get(&OLDER.path()).is_none() && world.moved().is_some());
+}
+
+#[tokio::test]
+async fn a_directory_moves_between_two_sources_of_one_repository() {
+    let world = of_two_sources().await;
+    let moved = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: moved, namespace: fleet}\n".to_owned();
+    world.push("r2", &[("younger/a.yaml", moved), ("younger/b.yaml", map("own-younger"))]);
+    world.reconcile_all(&[&OLDER, &YOUNGER]).await;
+    assert_eq!(world.moved().unwrap().1, json!(YOUNGER.label()));
+    assert_eq!(world.server.deletions(), 0);
+}
+
+/// The Sync that has the object is deleted while the conflict with it is found, so no event follows its report.
+#[tokio::test]
+async fn a_conflict_with_a_sync_that_is_deleted_meanwhile_is_looked_at_again() {
+    for is_deleted in [false, true] {
+        let world = of_two_sources().await;
+        world.push_moved("r2", &[&OLDER, &YOUNGER], &[&OLDER, &YOUNGER]);
+        let context = world.context();
+        if is_deleted {
+            let context = context.clone();
+            let delete = move || {
+                context.deleted.fetch_add(1, Ordering::AcqRel);
+            };
+            *world.tree.on_poll.lock() = Some(Box::new(delete));
+        }
+        let younger: SyncObject = serde_json::from_value(world.server.get(&YOUNGER.path()).unwrap()).unwrap();
+        reconciler::reconcile(Arc::new(younger), context.clone()).await.unwrap();
+        assert!(world.message_of(&YOUNGER, "Ready").contains("belongs to Sync fleet/older"));
+        assert_eq!(context.runs.last(&world.uid_of(&YOUNGER)).is_none(), is_deleted);
     }
 }
 
