@@ -17,8 +17,6 @@ use crate::{queue::outside_of_limit, sync::SyncContext};
 
 /// How often what was found may lead to more Sources. What is left after that is unknown.
 const MAX_ROUNDS: usize = 3;
-/// Why the directories of a Source that cannot be polled are unknown.
-const CANNOT_BE_POLLED: &str = "its Source is suspended, missing, or may not be used";
 
 /// What polls of Sources have found: whether the newest revision is known.
 #[derive(Debug, Default)]
@@ -35,11 +33,14 @@ impl Polled {
 
     /// Returns why the newest revision of a Source is not known, or `None` if it is.
     pub(super) fn unknown(&self, source: &SourceKey) -> Option<String> {
+        let (namespace, name) = source;
         match self.sources.get(source) {
             Some(Ok(true)) => None,
-            Some(Ok(false)) => Some(CANNOT_BE_POLLED.to_owned()),
+            Some(Ok(false)) => {
+                Some(format!("its Source {namespace}/{name} is suspended, missing, or may not be used"))
+            }
             Some(Err(failure)) => Some(failure.message.clone()),
-            None => Some("its Source was not polled".to_owned()),
+            None => Some(format!("its Source {namespace}/{name} was not polled")),
         }
     }
 
