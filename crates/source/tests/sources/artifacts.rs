@@ -85,6 +85,9 @@ fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
+/// Accepts the result of a request that is in progress. With zero, a caller needs one that begins after its own.
+const IN_PROGRESS: Duration = Duration::from_nanos(1);
+
 async fn fetch(
     packages: &Packages,
     url: &str,
@@ -92,7 +95,7 @@ async fn fetch(
     access: &Access,
     ignore: &[&str],
 ) -> Result<Arc<ArtifactFiles>, SourceError> {
-    let artifact = packages.artifact(url, reference, access, Duration::ZERO).await?;
+    let artifact = packages.artifact(url, reference, access, IN_PROGRESS).await?;
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
     packages.artifact_files(&artifact, access, &ignore, "team").await
 }

@@ -64,6 +64,9 @@ fn bucket(server: &Server) -> Bucket {
     serde_json::from_value(fields).unwrap()
 }
 
+/// Accepts the result of a request that is in progress. With zero, a caller needs one that begins after its own.
+const IN_PROGRESS: Duration = Duration::from_nanos(1);
+
 async fn fetch(
     packages: &Packages,
     bucket: &Bucket,
@@ -71,7 +74,7 @@ async fn fetch(
     ignore: &[&str],
 ) -> Result<Arc<SourceTree>, SourceError> {
     let ignore: Vec<_> = ignore.iter().map(|pattern| (*pattern).to_owned()).collect();
-    let objects = packages.bucket_objects(bucket, access, &ignore, Duration::ZERO, "team").await?;
+    let objects = packages.bucket_objects(bucket, access, &ignore, IN_PROGRESS, "team").await?;
     packages.bucket_files(&objects, access, "team").await
 }
 
@@ -119,6 +122,10 @@ async fn callers_with_the_same_bucket_and_credentials_share_requests() {
     let all = join_all((0..20).map(|_| fetch(&packages, &bucket, &access, &[]))).await;
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(server.requests().len(), 2, "one list and one object: {:?}", server.requests());
+    let list = || packages.bucket_objects(&bucket, &access, &[], Duration::ZERO, "team");
+    let all = join_all((0..20).map(|_| list())).await;
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(server.requests().len(), 4, "one that had begun, and one for all others");
 }
 
 #[tokio::test]
