@@ -95,17 +95,8 @@ impl<'p> Downloads<'p> {
         }
         let step = format!("downloading {} from {}", binary.title(kubernetes), self.server(published.host));
         self.progress.begin(&step, None);
-        match self.try_get(binary, &published, target).await {
-            Ok(()) => {
-                self.progress.finish(&step);
-                true
-            }
-            Err(failure) => {
-                self.progress.abandon(&step);
-                self.explain(&binary.title(kubernetes), published.host, &failure);
-                false
-            }
-        }
+        let result = self.try_get(binary, &published, target).await;
+        self.report(&step, &binary.title(kubernetes), published.host, result)
     }
 
     /// Downloads the files of a release of Chandler into `target`. Returns whether they are there: if not, a line says why, and
@@ -114,25 +105,23 @@ impl<'p> Downloads<'p> {
         let title = format!("Chandler {}", release.tag);
         let step = format!("downloading {title} from {}", self.server(GITHUB));
         self.progress.begin(&step, None);
-        match self.try_get_release(release, target).await {
-            Ok(()) => {
-                self.progress.finish(&step);
-                true
-            }
-            Err(failure) => {
-                self.progress.abandon(&step);
-                self.explain(&title, GITHUB, &failure);
-                false
-            }
-        }
+        let result = self.try_get_release(release, target).await;
+        self.report(&step, &title, GITHUB, result)
     }
 
-    fn explain(&mut self, title: &str, host: &'static str, failure: &Failure) {
+    /// Shows the end of a step. Returns whether it has succeeded.
+    fn report(&mut self, step: &str, title: &str, host: &'static str, result: Result<(), Failure>) -> bool {
+        let Err(failure) = result else {
+            self.progress.finish(step);
+            return true;
+        };
+        self.progress.abandon(step);
         if matches!(failure, Failure::Unreachable { .. } | Failure::NoCurl { .. }) {
             self.silent.insert(host);
         }
         let server = self.server(host);
         self.progress.note(&format!("{title} is built instead of downloaded from {server}: {failure}"));
+        false
     }
 
     async fn try_get_release(&self, release: &Release, target: &Path) -> Result<(), Failure> {

@@ -66,7 +66,7 @@ impl SyncContext {
     ) -> Result<Polled, Failure> {
         let (mut polled, mut rounds) = (Polled::default(), 0);
         loop {
-            // Anew each time: a poll may take long, and a Sync that was created meanwhile may want the objects.
+            // Again each time: a poll may take long, and a Sync that was created meanwhile may want the objects.
             polled.syncs = Some(self.list_syncs().await?);
             // What was found may contain Syncs of other Sources.
             let mut unpolled = self.wanted_by_others(sync, tree, gone, Some(&polled)).await?.unpolled;
