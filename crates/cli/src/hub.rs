@@ -91,7 +91,7 @@ pub async fn run(arguments: HubArgs) -> Result<()> {
     let client = connection.client().await?;
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    Ok(Box::pin(chandler_hub::run(client, options, stop)).await?)
+    Ok(chandler_hub::run(client, options, stop).await?)
 }
 
 fn host_name() -> Option<String> {

@@ -266,7 +266,7 @@ pub async fn run(arguments: ManagerArgs) -> Result<()> {
     control::serve(control::socket_path(&store), log_level);
     let stop = CancellationToken::new();
     tokio::spawn(stop_on_signal(stop.clone()));
-    let result = Box::pin(chandler_controller::run(connect.client()?, options, stop)).await;
+    let result = chandler_controller::run(connect.client()?, options, stop).await;
     traces::shutdown(tracing).await;
     Ok(result?)
 }

@@ -23,7 +23,7 @@ use chandler_source::{Packages, SourceOptions, Store as PackageStore};
 use chandler_telemetry::RequestCounter;
 use chandler_tool::{ProcessUser, Supervisor, SupervisorConfig, TemplateService, Tools};
 use chandler_workload::{Connections, RecordsOf};
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, ListParams},
@@ -209,8 +209,21 @@ pub fn supervise(
     (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
 }
 
-/// Runs the controllers until `stop` fires.
-pub async fn run(client: Client, options: Options, stop: CancellationToken) -> Result<(), StartupError> {
+/// Runs the controllers until `stop` fires. Boxed: the code of a future is compiled where it is polled or boxed, so that without
+/// the box all controllers would be compiled with the program, as one unit.
+pub fn run(
+    client: Client,
+    options: Options,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), StartupError>> {
+    run_controllers(client, options, stop).boxed()
+}
+
+async fn run_controllers(
+    client: Client,
+    options: Options,
+    stop: CancellationToken,
+) -> Result<(), StartupError> {
     let Options {
         namespace,
         watch_filter,

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt as _, future::BoxFuture};
 use kube::Client;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -37,8 +38,16 @@ pub struct RunOptions {
 }
 
 /// Runs until the token is canceled, or the keys are replaced: then all connections are invalid, and the process has to be
-/// started again.
-pub async fn run(client: Client, options: RunOptions, stop: CancellationToken) -> Result<(), HubError> {
+/// started again. Boxed, so that the hub is compiled with this crate.
+pub fn run(
+    client: Client,
+    options: RunOptions,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), HubError>> {
+    run_hub(client, options, stop).boxed()
+}
+
+async fn run_hub(client: Client, options: RunOptions, stop: CancellationToken) -> Result<(), HubError> {
     let RunOptions { hub, replica, keys_dir, metrics_address } = options;
     let metrics = Metrics::new();
     let source = |source| HubError::Listen { address: metrics_address, source };
