@@ -6,7 +6,7 @@ use std::{
 };
 
 use chandler_api::tunnel::{CONNECTED, ClusterTunnel};
-use chandler_sandbox::{apply, service_account};
+use chandler_sandbox::{apply, clusters, provider::ClusterKey, service_account};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, Client,
@@ -291,29 +291,11 @@ pub async fn bind_hub_role(client: &Client) {
 }
 
 fn hidden_cluster(namespace: &str, name: &str, labels: &Value) -> [Value; 3] {
-    let metadata = json!({"name": name, "namespace": namespace});
-    let reference = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": name});
-    let (infrastructure, control_plane) =
-        ("infrastructure.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io");
     let mut all_labels = json!({"fleet": "test"});
     all_labels.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
-    [
-        json!({
-            "apiVersion": format!("{infrastructure}/v1alpha1"), "kind": "SandboxCluster", "metadata": metadata,
-            "spec": {"hostName": format!("api.{name}.invalid")},
-        }),
-        json!({
-            "apiVersion": format!("{control_plane}/v1alpha1"), "kind": "SandboxControlPlane", "metadata": metadata,
-            "spec": {"version": "v1.34.4"},
-        }),
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": name, "namespace": namespace, "labels": all_labels},
-            "spec": {
-                "infrastructureRef": reference(infrastructure, "SandboxCluster"),
-                "controlPlaneRef": reference(control_plane, "SandboxControlPlane"),
-                "availabilityGates": [{"conditionType": "AddonsReady"}],
-            },
-        }),
-    ]
+    let infrastructure = json!({"hostName": format!("api.{name}.invalid")});
+    let mut objects =
+        clusters::plain_cluster(&ClusterKey::new(namespace, name), 1, &all_labels, &infrastructure);
+    objects[2]["spec"]["availabilityGates"] = json!([{"conditionType": "AddonsReady"}]);
+    objects
 }

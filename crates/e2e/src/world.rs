@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chandler_api::{
@@ -38,7 +38,7 @@ use tokio::sync::{Mutex, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::{
     canary, crds, diagnostics,
     manager::Manager,
-    wait::{LIMIT, eventually},
+    wait::{LIMIT, eventually, pause},
 };
 
 static CRDS: OnceCell<()> = OnceCell::const_new();
@@ -160,6 +160,11 @@ impl World {
     /// Creates a Cluster with one Node and waits until it is Available.
     pub async fn create_cluster(&self, name: &str) -> Arc<Plane> {
         self.sandbox.cluster(&self.namespace, name, 1, &[("fleet", "test")]).await.unwrap()
+    }
+
+    /// Like [`Self::create_cluster`], for a test of a Cluster with a topology.
+    pub async fn create_topology_cluster(&self, name: &str) -> Arc<Plane> {
+        self.sandbox.topology_cluster(&self.namespace, name, 1, &[("fleet", "test")]).await.unwrap()
     }
 
     /// Returns the kubeconfig of the manager, which has the permissions that Chandler is shipped with.
@@ -295,8 +300,8 @@ impl World {
         what: &str,
         predicate: impl Fn(&ReleaseStatus) -> bool,
     ) -> ReleaseStatus {
-        let mut last = None;
-        for _ in 0..LIMIT.as_millis() / 100 {
+        let (mut last, start) = (None, Instant::now());
+        while start.elapsed() < LIMIT {
             last = self.release(placement, cluster).await;
             let current = last.as_ref().and_then(|release| {
                 release.status.clone().filter(|s| s.observed_generation == release.metadata.generation)
@@ -304,7 +309,7 @@ impl World {
             if let Some(status) = current.filter(&predicate) {
                 return status;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            pause(start).await;
         }
         panic!(
             "{placement} on {cluster} is not {what}; last seen: {:#?}",

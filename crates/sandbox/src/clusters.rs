@@ -1,13 +1,15 @@
 //! Creates, deletes and waits for the Clusters of a sandbox.
 
+mod manifests;
+
 use std::time::{Duration, Instant};
 
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
+pub use self::manifests::plain_cluster;
 use crate::apply::{self, apply};
-use crate::assets::KubernetesVersion;
 use crate::provider::{ClusterKey, cluster_resource};
 
 /// The namespace of the ClusterClass and of the Clusters that `chandler-sandbox up` creates.
@@ -53,7 +55,7 @@ pub fn name(index: u32) -> String {
 
 /// Applies the ClusterClass and its templates.
 pub async fn apply_class(client: &kube::Client) -> Result<(), Error> {
-    for object in class() {
+    for object in manifests::class() {
         apply(client, &object).await?;
     }
     Ok(())
@@ -66,7 +68,20 @@ pub async fn apply_cluster(
     nodes: u32,
     labels: &Value,
 ) -> Result<(), Error> {
-    Ok(apply(client, &topology_cluster(key, nodes, labels)).await?)
+    Ok(apply(client, &manifests::topology_cluster(key, nodes, labels)).await?)
+}
+
+/// Applies a Cluster without a topology. Cluster API does less for it than for one of a ClusterClass.
+pub async fn apply_plain_cluster(
+    client: &kube::Client,
+    key: &ClusterKey,
+    nodes: u32,
+    labels: &Value,
+) -> Result<(), Error> {
+    for object in plain_cluster(key, nodes, labels, &Value::Object(Map::new())) {
+        apply(client, &object).await?;
+    }
+    Ok(())
 }
 
 /// Waits until the Cluster has the condition `Available`.
@@ -145,98 +160,10 @@ pub fn unavailable_message(cluster: &Value) -> Option<String> {
     }
 }
 
-/// An annotation without a meaning. When Cluster API removes its last annotation from an object, it also removes those
-/// that others have added in the meantime. With this one, the annotations of Cluster API are never the last.
-const KEEP_ANNOTATIONS: &str = "sandbox.chandler.dev/made-here";
-
-fn topology_cluster(key: &ClusterKey, nodes: u32, labels: &Value) -> Value {
-    json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2",
-        "kind": "Cluster",
-        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels, "annotations": {KEEP_ANNOTATIONS: ""}},
-        "spec": {
-            "clusterNetwork": {"services": {"cidrBlocks": ["10.0.0.0/16"]}},
-            "topology": {
-                "classRef": {"name": CLASS, "namespace": NAMESPACE},
-                "version": KubernetesVersion::default().to_string(),
-                "variables": [{"name": "nodes", "value": nodes}],
-            },
-        },
-    })
-}
-
-fn class() -> [Value; 5] {
-    const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io/v1alpha1";
-    const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io/v1alpha1";
-    const BOOTSTRAP: &str = "bootstrap.cluster.x-k8s.io/v1alpha1";
-    let metadata = json!({"name": CLASS, "namespace": NAMESPACE});
-    let reference = |api_version: &str, kind: &str| json!({"templateRef": {"apiVersion": api_version, "kind": kind, "name": CLASS}});
-    [
-        json!({
-            "apiVersion": INFRASTRUCTURE,
-            "kind": "SandboxClusterTemplate",
-            "metadata": metadata,
-            "spec": {"template": {"spec": {}}},
-        }),
-        json!({
-            "apiVersion": CONTROL_PLANE,
-            "kind": "SandboxControlPlaneTemplate",
-            "metadata": metadata,
-            "spec": {"template": {"spec": {"nodes": 1}}},
-        }),
-        json!({
-            "apiVersion": INFRASTRUCTURE,
-            "kind": "SandboxMachineTemplate",
-            "metadata": metadata,
-            "spec": {"template": {"spec": {}}},
-        }),
-        json!({
-            "apiVersion": BOOTSTRAP,
-            "kind": "SandboxBootstrapTemplate",
-            "metadata": metadata,
-            "spec": {"template": {"spec": {}}},
-        }),
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2",
-            "kind": "ClusterClass",
-            "metadata": metadata,
-            "spec": {
-                // The webhook rejects other versions, for which the sandbox has no programs.
-                "kubernetesVersions": KubernetesVersion::SUPPORTED.map(|version| version.to_string()),
-                "infrastructure": reference(INFRASTRUCTURE, "SandboxClusterTemplate"),
-                "controlPlane": reference(CONTROL_PLANE, "SandboxControlPlaneTemplate"),
-                "workers": {"machineDeployments": [{
-                    "class": WORKERS,
-                    "infrastructure": reference(INFRASTRUCTURE, "SandboxMachineTemplate"),
-                    "bootstrap": reference(BOOTSTRAP, "SandboxBootstrapTemplate"),
-                }]},
-                "variables": [{
-                    "name": "nodes",
-                    "required": false,
-                    "schema": {"openAPIV3Schema": {"type": "integer", "minimum": 0, "maximum": 1000, "default": 1}},
-                }],
-                "patches": [{
-                    "name": "nodes",
-                    "definitions": [{
-                        "selector": {
-                            "apiVersion": CONTROL_PLANE,
-                            "kind": "SandboxControlPlaneTemplate",
-                            "matchResources": {"controlPlane": true},
-                        },
-                        "jsonPatches": [{
-                            "op": "add",
-                            "path": "/spec/template/spec/nodes",
-                            "valueFrom": {"variable": "nodes"},
-                        }],
-                    }],
-                }],
-            },
-        }),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

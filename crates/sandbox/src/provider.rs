@@ -23,8 +23,9 @@ pub mod sandbox_machine;
 pub mod sandbox_machine_template;
 mod version;
 
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -40,6 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::condition::Condition;
 pub use self::metadata::TemplateMetadata;
+use self::owner::OwnerCluster;
 pub use self::owner::cluster_resource;
 pub use self::planes::{ClusterKey, Planes};
 use self::reachable::ReachableClusters;
@@ -148,15 +150,34 @@ async fn run<K, Reconcile, Reconciled>(
     let objects: Api<K> = Api::all(context.client.clone());
     let resource = cluster_resource();
     let clusters: Api<DynamicObject> = Api::all_with(context.client.clone(), &resource);
+    let changes = ClusterChanges::default();
     Controller::new(objects, watcher::Config::default())
         .watches_with(clusters, resource, watcher::Config::default(), move |cluster| {
-            referenced(&cluster, reference?)
+            referenced(&cluster, reference?).filter(|_| changes.contains(&cluster))
         })
         .reconcile_all_on(context.reachable.changes())
         .graceful_shutdown_on(async move { stop.cancelled().await })
         .run(reconcile, retry, context)
         .for_each(|_| futures::future::ready(()))
         .await;
+}
+
+/// The Clusters as they were seen last. Cluster API writes their status dozens of times, which the provider does not read.
+#[derive(Default)]
+struct ClusterChanges(Mutex<HashMap<String, OwnerCluster>>);
+
+impl ClusterChanges {
+    /// Returns whether what the provider reads of a Cluster has changed.
+    fn contains(&self, cluster: &DynamicObject) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let uid = cluster.uid().unwrap_or_default();
+        if cluster.metadata.deletion_timestamp.is_some() {
+            seen.remove(&uid);
+            return true;
+        }
+        let current = OwnerCluster::of(cluster);
+        seen.insert(uid, current.clone()) != Some(current)
+    }
 }
 
 fn referenced<K>(cluster: &DynamicObject, reference: &str) -> Option<ObjectRef<K>>
@@ -173,4 +194,30 @@ where
 fn retry<K: Resource>(object: Arc<K>, error: &Error, _: Arc<Context>) -> Action {
     tracing::warn!(object = %object.name_any(), %error, "reconcile failed; it will be retried");
     Action::requeue(RETRY_DELAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_provider_reads_counts_as_a_change() {
+        let changes = ClusterChanges::default();
+        let seen = |paused: bool, message: &str, deleted: Option<&str>| {
+            let cluster = json!({
+                "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+                "metadata": {"name": "alpha", "namespace": "default", "uid": "1", "deletionTimestamp": deleted},
+                "spec": {"paused": paused}, "status": {"conditions": [{"message": message}]},
+            });
+            changes.contains(&serde_json::from_value(cluster).unwrap())
+        };
+        assert!(seen(false, "", None));
+        assert!(!seen(false, "waiting", None));
+        assert!(seen(true, "waiting", None));
+        assert!(seen(false, "waiting", None));
+        let deleted = Some("2026-01-01T00:00:00Z");
+        assert!(seen(false, "deleting", deleted) && seen(false, "deleted", deleted));
+    }
 }

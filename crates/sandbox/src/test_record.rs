@@ -22,6 +22,8 @@ pub enum Record<'a> {
     Name { test: &'a str, process: u32, name: &'a str },
     /// A control plane was started.
     Plane { directory: &'a Path, full: bool, ready_after_millis: u128 },
+    /// A test has created a Cluster and has waited until it was Available.
+    Cluster { available_after_millis: u128 },
     /// A Cluster has got a control plane, which may have been used before.
     Assigned { plane: &'a Path, cluster: &'a Path, reused: bool },
     /// A control plane of a deleted Cluster cannot be used again.

@@ -1,19 +1,20 @@
 //! Fixtures for tests: control planes of their own, and a sandbox that the tests of a process share.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::assets::{self, Assets, Binary, KubernetesVersion};
 use crate::certificates::Authority;
+use crate::clusters;
 use crate::plane::{self, Network, Plane, PlaneOptions};
 use crate::process::Identity;
 use crate::progress::{self, Silent};
@@ -172,7 +173,7 @@ impl SharedSandbox {
         Ok(name)
     }
 
-    /// Creates a Cluster, waits until it is Available and returns its control plane.
+    /// Creates a Cluster without a topology, waits until it is Available and returns its control plane.
     pub async fn cluster(
         &self,
         namespace: &str,
@@ -180,13 +181,37 @@ impl SharedSandbox {
         nodes: u32,
         labels: &[(&str, &str)],
     ) -> Result<Arc<Plane>, Error> {
-        let key = ClusterKey::new(namespace, name);
-        let labels: BTreeMap<String, String> =
-            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        self.on_runtime(|sandbox| async move {
-            sandbox.create_cluster(&key, nodes, &serde_json::json!(labels)).await
-        })
-        .await
+        let (key, labels) = (ClusterKey::new(namespace, name), object(labels));
+        let create = |sandbox: Arc<Sandbox>| async move {
+            let client = sandbox.management().client().await?;
+            clusters::apply_plain_cluster(&client, &key, nodes, &labels).await?;
+            sandbox.wait_cluster(&key).await
+        };
+        self.timed(create).await
+    }
+
+    /// Like [`Self::cluster`], with a topology of the sandbox's ClusterClass. Cluster API does more than twice as much for it, so
+    /// only tests of topologies, of upgrades and of hooks have one.
+    pub async fn topology_cluster(
+        &self,
+        namespace: &str,
+        name: &str,
+        nodes: u32,
+        labels: &[(&str, &str)],
+    ) -> Result<Arc<Plane>, Error> {
+        let (key, labels) = (ClusterKey::new(namespace, name), object(labels));
+        self.timed(|sandbox| async move { sandbox.create_cluster(&key, nodes, &labels).await }).await
+    }
+
+    /// Creates a Cluster, and records how long it took until it was Available.
+    async fn timed<F>(&self, create: impl FnOnce(Arc<Sandbox>) -> F) -> Result<Arc<Plane>, Error>
+    where
+        F: Future<Output = Result<Arc<Plane>, sandbox::Error>> + Send + 'static,
+    {
+        let start = Instant::now();
+        let plane = self.on_runtime(create).await?;
+        test_record::append(&Record::Cluster { available_after_millis: start.elapsed().as_millis() });
+        Ok(plane)
     }
 
     /// Waits until a Cluster that the test has applied is Available and returns its control plane.
@@ -205,6 +230,10 @@ impl SharedSandbox {
         let result = self.inner.runtime.spawn(work).await;
         Ok(result.map_err(|error| Error::Shared(error.to_string()))??)
     }
+}
+
+fn object(labels: &[(&str, &str)]) -> Value {
+    labels.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect()
 }
 
 /// Creates an empty folder, which a later test process removes.

@@ -52,6 +52,11 @@ impl TestTimes {
         }
     }
 
+    /// Returns whether tests of a binary run.
+    pub fn is_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     pub fn summary(&self) -> Summary {
         let record = fs::read_to_string(self.record()).unwrap_or_default();
         Summary { binaries: self.binaries.clone(), ..Summary::of_record(&record) }
@@ -91,20 +96,28 @@ impl Sum {
     }
 }
 
-/// Control planes that were started.
+/// Control planes or Clusters that were started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Planes {
-    started: u32,
-    /// The sum of the times until their API servers were ready.
+struct Started {
+    count: u32,
+    /// The sum of the times until they were ready.
     took: Duration,
+}
+
+impl Started {
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.took += took;
+    }
 }
 
 /// How long all tests took.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     tests: BTreeMap<String, Sum>,
-    full: Planes,
-    bare: Planes,
+    full: Started,
+    bare: Started,
+    clusters: Started,
     /// How often a control plane was used again.
     reused: u32,
     /// Why control planes could not be used again, and how often.
@@ -135,13 +148,13 @@ impl Summary {
             clusters.entry(text(line, "plane")).or_insert_with(|| text(line, "cluster"));
             summary.reused += u32::from(line["reused"] == true);
         }
+        of_kind("cluster").for_each(|line| summary.clusters.add(time(line, "availableAfterMillis")));
         for line in of_kind("discarded") {
             *summary.discarded.entry(text(line, "reason")).or_default() += 1;
         }
         for line in of_kind("plane") {
             let planes = if line["full"] == true { &mut summary.full } else { &mut summary.bare };
-            planes.started += 1;
-            planes.took += time(line, "readyAfterMillis");
+            planes.add(time(line, "readyAfterMillis"));
             let directory = text(line, "directory");
             let directory = clusters.get(&directory).unwrap_or(&directory);
             let owner = owner(Path::new(directory), &names);
@@ -194,10 +207,13 @@ impl Display for Summary {
         let others = format!("{} others", short.len());
         let took = short.iter().map(|(_, took)| took).sum();
         writeln!(formatter, "{others:60}  {:>8}", format_duration(took))?;
-        for (kind, planes) in [("full", self.full), ("bare", self.bare)] {
-            let Planes { started, took } = planes;
+        for (what, Started { count, took }) in [
+            ("Clusters", self.clusters),
+            ("full control planes", self.full),
+            ("bare control planes", self.bare),
+        ] {
             let took = format_duration(took);
-            writeln!(formatter, "{started} {kind} control planes started; together {took} until ready")?;
+            writeln!(formatter, "{count} {what} started; together {took} until ready")?;
         }
         writeln!(formatter, "{} times one was used again; not used again:", self.reused)?;
         let mut discarded: Vec<_> = self.discarded.iter().collect();
@@ -236,6 +252,7 @@ mod tests {
 {"record":"plane","directory":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","full":true,"readyAfterMillis":3000}
 {"record":"assigned","plane":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","cluster":"/tmp/chandler-tests/7/sandbox-0/clusters/sync-1_bravo","reused":false}
 {"record":"assigned","plane":"/tmp/chandler-tests/7/sandbox-0/clusters/plane-0","cluster":"/tmp/chandler-tests/7/sandbox-0/clusters/bare-2_alpha","reused":true}
+{"record":"cluster","availableAfterMillis":8000}
 {"record":"discarded","cluster":"alpha","reason":"its processes were touched"}
 {"record":"plane","directory":"/elsewhere","full":true,"readyAfterMillis":4000}
 {"record":"test","test":"sync::a","startMillis":1,"waitedMillis":500,"ranMillis":60000,"failed":false}
@@ -251,8 +268,9 @@ mod tests {
         let waited = Duration::from_millis(500);
         assert_eq!(a, Sum { ran: seconds(61), waited, planes: 2, failed: true });
         assert_eq!(b, Sum { ran: seconds(30), waited: Duration::ZERO, planes: 1, failed: false });
-        assert_eq!(summary.full, Planes { started: 3, took: seconds(13) });
-        assert_eq!(summary.bare, Planes { started: 1, took: seconds(2) });
+        assert_eq!(summary.full, Started { count: 3, took: seconds(13) });
+        assert_eq!(summary.bare, Started { count: 1, took: seconds(2) });
+        assert_eq!(summary.clusters, Started { count: 1, took: seconds(8) });
         assert_eq!(summary.reused, 1);
         assert_eq!(summary.discarded["its processes were touched"], 1);
         let (count, topic) = summary.topics()["sync"];
@@ -262,6 +280,8 @@ mod tests {
     #[test]
     fn binaries_are_read_from_what_cargo_prints() {
         let mut times = TestTimes::new().unwrap();
+        times.read("   Compiling chandler-api v0.1.0 (/src/crates/api)");
+        assert!(!times.is_running());
         for line in [
             "     Running unittests src/lib.rs (target/debug/deps/chandler_api-0123456789abcdef)",
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.02s",
@@ -270,6 +290,7 @@ mod tests {
             "test result: FAILED. 1 passed; 1 failed; 0 ignored; finished in 61.50s",
         ] {
             times.read(line);
+            assert_eq!(times.is_running(), !line.starts_with("test result"), "{line}");
         }
         let expected = [("chandler_api", 20), ("e2e", 61_500)]
             .map(|(name, millis)| (name.to_owned(), Duration::from_millis(millis)));

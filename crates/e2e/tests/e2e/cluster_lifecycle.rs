@@ -240,7 +240,7 @@ async fn extensions_with_external_resources_are_uninstalled_before_their_cluster
     let versions = json!([{"version": "1.0.0", "kubernetes": "*"}]);
     test.apply_extension("plain", versions.clone(), json!({})).await;
     test.apply_extension("external", versions, json!({"onClusterDelete": "Uninstall"})).await;
-    let alpha = test.world.create_cluster("alpha").await;
+    let alpha = test.world.create_topology_cluster("alpha").await;
     for name in ["plain", "external"] {
         test.apply_instance(name, name, json!({})).await;
         test.wait_ready(name, "alpha", "1.0.0").await;
@@ -287,7 +287,7 @@ async fn a_deletion_waits_for_uninstalls_until_its_deadline_or_until_a_user_lets
     let seconds = DEADLINE.as_secs().to_string();
     let manager = hooks.start_manager_with(&["--cluster-deletion-timeout-seconds", &seconds]);
     hooks.wait_discovered(&Value::Null).await;
-    let planes = tokio::join!(world.create_cluster("alpha"), world.create_cluster("bravo"));
+    let planes = tokio::join!(world.create_topology_cluster("alpha"), world.create_topology_cluster("bravo"));
     world.apply_policy("external", json!({"onClusterDelete": "Uninstall"})).await;
     world.apply_placement_with_policy("external", "hello", "external", json!({})).await;
     for cluster in ["alpha", "bravo"] {

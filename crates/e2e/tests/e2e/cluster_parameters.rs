@@ -20,7 +20,7 @@ async fn annotate(test: &ExtensionWorld, cluster: &str, annotations: Value) {
 #[tokio::test]
 async fn lists_and_defaults_carry_parameters_that_are_templates_over_the_cluster() {
     let test = ExtensionWorld::new("cluster-parameters").await;
-    let alpha = test.world.create_cluster("alpha").await;
+    let alpha = test.world.create_topology_cluster("alpha").await;
     annotate(&test, "alpha", json!({"zone": "harbour"})).await;
     let _manager = test.world.start_manager();
     let template = "cluster: {{ .ClusterClass.metadata.name }} {{ .KubernetesVersion }}\n\

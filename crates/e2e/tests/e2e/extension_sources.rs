@@ -371,7 +371,7 @@ async fn apply_extension_spec(test: &ExtensionWorld, name: &str, spec: Value) {
 async fn each_kubernetes_version_can_have_its_own_source() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let test = ExtensionWorld::new("ranges").await;
-    test.world.create_cluster("alpha").await;
+    test.world.create_topology_cluster("alpha").await;
     copy_cluster(&test, "alpha", "beta", "v1.35.4").await;
     let authority = test.world.sandbox.authority();
     let newer = ChartRepository::start(authority, &test.world.dir.join("newer")).await.unwrap();

@@ -120,7 +120,7 @@ async fn a_kubernetes_upgrade_waits_for_running_operations_unless_overridden() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let world = World::new("hooks").await;
     let (hooks, other) = (Hooks::new(&world), Hooks::new(&world));
-    let alpha = hooks.world.create_cluster("alpha").await;
+    let alpha = hooks.world.create_topology_cluster("alpha").await;
     let workload = alpha.client().await.unwrap();
     assert!(doctor(&world).contains("hooks are off"), "{}", doctor(&world));
     // In a Pod, whose address is known, hooks are registered without a flag. Only a flag lets upgrades wait for a manager.

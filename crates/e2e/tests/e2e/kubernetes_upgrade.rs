@@ -28,7 +28,7 @@ async fn only_charts_that_read_the_kubernetes_version_are_upgraded() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let world = World::new("minor").await;
     world.repository.publish(&chart("capable")).unwrap();
-    let alpha = world.create_cluster("alpha").await;
+    let alpha = world.create_topology_cluster("alpha").await;
     let manager = world.start_manager();
     world.apply_placement("hello", "hello", json!({})).await;
     world.apply_placement("capable", "capable", json!({})).await;

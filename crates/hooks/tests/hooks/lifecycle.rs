@@ -16,7 +16,7 @@ async fn blocking_responses_delay_upgrade_and_deletion() {
     let handler = Arc::new(ScriptedHandler::default());
     let _server = env.serve(&handler).await;
     env.wait_for_discovery().await;
-    let plane = env.sandbox.cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
+    let plane = env.sandbox.topology_cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
     let workload = plane.client().await.unwrap();
     assert_eq!(handler.calls(), [""; 0], "no hook is called for a new cluster");
 

@@ -16,7 +16,7 @@ async fn proceed_annotation_unblocks_the_named_hooks() {
     let handler = Arc::new(ScriptedHandler::default());
     let _server = env.serve(&handler).await;
     env.wait_for_discovery().await;
-    let plane = env.sandbox.cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
+    let plane = env.sandbox.topology_cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
     let workload = plane.client().await.unwrap();
 
     handler.set_response(

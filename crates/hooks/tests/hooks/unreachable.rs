@@ -21,7 +21,7 @@ async fn upgrade_without_server(
     let handler = Arc::new(ScriptedHandler::default());
     let server = env.serve(&handler).await;
     env.wait_for_discovery().await;
-    let plane = env.sandbox.cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
+    let plane = env.sandbox.topology_cluster(&env.namespace, "blue", 1, &[]).await.unwrap();
     server.stop().await;
     env.patch("blue", json!({"spec": {"topology": {"version": "v1.35.4"}}})).await;
     let workload = plane.client().await.unwrap();

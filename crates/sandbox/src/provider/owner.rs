@@ -16,7 +16,7 @@ pub fn cluster_resource() -> ApiResource {
 }
 
 /// The fields of a Cluster that the provider needs.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnerCluster {
     pub(super) key: ClusterKey,
     pub(super) paused: bool,
@@ -27,6 +27,20 @@ pub(super) struct OwnerCluster {
 }
 
 impl OwnerCluster {
+    /// Reads the fields of a Cluster.
+    pub(super) fn of(cluster: &DynamicObject) -> Self {
+        Self {
+            key: ClusterKey::new(&cluster.namespace().unwrap_or_default(), &cluster.name_any()),
+            paused: is_paused(cluster),
+            sandbox_cluster: sandbox_cluster(&cluster.data),
+            endpoint: endpoint(&cluster.data),
+            infrastructure_provisioned: flag(
+                &cluster.data,
+                "/status/initialization/infrastructureProvisioned",
+            ),
+        }
+    }
+
     /// Returns the endpoint that the infrastructure of another provider has set.
     pub(super) fn provisioned_endpoint(&self) -> Option<Endpoint> {
         self.endpoint.clone().filter(|_| self.infrastructure_provisioned)
@@ -53,18 +67,10 @@ pub(super) async fn owner<K: Resource>(
     let clusters: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &key.namespace, &cluster_resource());
     let found = clusters.get_opt(&key.name).await.map_err(Error::read("the owning Cluster"))?;
+    let object_is_paused = object.annotations().contains_key(PAUSED);
     Ok(found.map(|cluster| {
-        let paused = is_paused(&cluster) || object.annotations().contains_key(PAUSED);
-        OwnerCluster {
-            paused,
-            sandbox_cluster: sandbox_cluster(&cluster.data),
-            endpoint: endpoint(&cluster.data),
-            infrastructure_provisioned: flag(
-                &cluster.data,
-                "/status/initialization/infrastructureProvisioned",
-            ),
-            key,
-        }
+        let cluster = OwnerCluster::of(&cluster);
+        OwnerCluster { paused: cluster.paused || object_is_paused, ..cluster }
     }))
 }
 

@@ -17,7 +17,7 @@ use crate::plane::{self, Contents, Network, Plane, PlaneOptions};
 use crate::test_record::{self, Record};
 
 /// How many control planes wait for a Cluster.
-const MAX_IDLE: usize = 4;
+const MAX_IDLE: usize = 6;
 /// How many nodes the control planes have that are used again. A Cluster can add more.
 const NODES: u32 = 1;
 /// How many control planes are cleaned at the same time.

@@ -1,11 +1,12 @@
 use std::time::{Duration, Instant};
 
+use chandler_sandbox::apply::apply;
 use chandler_sandbox::provider::ClusterKey;
 use chandler_sandbox::provider::sandbox_control_plane::SandboxControlPlane;
 use chandler_sandbox::{clusters, testing};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use serde_json::json;
 
@@ -40,7 +41,7 @@ async fn a_cluster_with_a_topology_is_created_and_deleted() {
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("topology").await.unwrap();
     let started = Instant::now();
-    sandbox.cluster(&namespace, "classy", 2, &[]).await.unwrap();
+    sandbox.topology_cluster(&namespace, "classy", 2, &[]).await.unwrap();
     println!("topology cluster available after {:?}", started.elapsed());
     assert_kubeconfig_works(&namespace, "classy", 2).await;
     assert_deleted(&namespace, "classy").await;
@@ -50,31 +51,10 @@ async fn a_cluster_with_a_topology_is_created_and_deleted() {
 pub async fn create_without_topology(namespace: &str, name: &str, version: &str) {
     let sandbox = testing::sandbox().await.unwrap();
     let client = sandbox.management().client().await.unwrap();
-    let metadata = json!({"name": name, "namespace": namespace});
-    let objects = [
-        json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": "SandboxCluster",
-            "metadata": metadata, "spec": {},
-        }),
-        json!({
-            "apiVersion": "controlplane.cluster.x-k8s.io/v1alpha1", "kind": "SandboxControlPlane",
-            "metadata": metadata, "spec": {"version": version},
-        }),
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": metadata,
-            "spec": {
-                "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "SandboxCluster", "name": name},
-                "controlPlaneRef": {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "SandboxControlPlane", "name": name},
-            },
-        }),
-    ];
+    let mut objects = clusters::plain_cluster(&ClusterKey::new(namespace, name), 1, &json!({}), &json!({}));
+    objects[1]["spec"]["version"] = version.into();
     for object in objects {
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
-        let types = object.types.clone().unwrap();
-        let resource = kube::api::ApiResource::from_gvk(&(&types).try_into().unwrap());
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        api.create(&PostParams::default(), &object).await.unwrap();
+        apply(&client, &object).await.unwrap();
     }
 }
 

@@ -114,26 +114,10 @@ async fn a_cluster_with_a_host_name_gets_a_new_plane() {
     drop(sandbox.cluster(&namespace, "alpha", 1, &[]).await.unwrap());
     clusters::delete(&client, &ClusterKey::new(&namespace, "alpha"), TIMEOUT).await.unwrap();
     sandbox.wait_cleaned().await.unwrap();
-    let metadata = json!({"name": "bravo", "namespace": namespace});
-    let [infrastructure, control_plane] =
-        ["infrastructure", "controlplane"].map(|group| format!("{group}.cluster.x-k8s.io"));
-    for object in [
-        json!({
-            "apiVersion": format!("{infrastructure}/v1alpha1"), "kind": "SandboxCluster", "metadata": metadata,
-            "spec": {"hostName": "api.bravo.invalid"},
-        }),
-        json!({
-            "apiVersion": format!("{control_plane}/v1alpha1"), "kind": "SandboxControlPlane",
-            "metadata": metadata, "spec": {"version": "v1.34.4"},
-        }),
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": metadata,
-            "spec": {
-                "infrastructureRef": {"apiGroup": infrastructure, "kind": "SandboxCluster", "name": "bravo"},
-                "controlPlaneRef": {"apiGroup": control_plane, "kind": "SandboxControlPlane", "name": "bravo"},
-            },
-        }),
-    ] {
+    let infrastructure = json!({"hostName": "api.bravo.invalid"});
+    for object in
+        clusters::plain_cluster(&ClusterKey::new(&namespace, "bravo"), 1, &json!({}), &infrastructure)
+    {
         apply(&client, &object).await.unwrap();
     }
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);

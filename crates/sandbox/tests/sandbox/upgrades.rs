@@ -20,7 +20,7 @@ async fn a_cluster_is_upgraded_to_the_next_minor_and_keeps_its_data() {
     testing::prepare(KubernetesVersion::V1_35).await.unwrap();
     let sandbox = testing::sandbox().await.unwrap();
     let namespace = sandbox.namespace("upgrade").await.unwrap();
-    let plane = sandbox.cluster(&namespace, "moving", 1, &[]).await.unwrap();
+    let plane = sandbox.topology_cluster(&namespace, "moving", 1, &[]).await.unwrap();
     let client = plane.client().await.unwrap();
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
     let kept: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "kept"}})).unwrap();
