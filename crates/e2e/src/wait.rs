@@ -1,17 +1,18 @@
 //! Polls for effects that clusters and managers produce asynchronously.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than any expected wait, to leave room for a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(2);
-const POLL: Duration = Duration::from_millis(100);
+/// The shortest and the longest time between two checks.
+const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 
 /// Polls until `check` returns true.
 pub async fn until(what: &str, mut check: impl AsyncFnMut() -> bool) {
-    let deadline = std::time::Instant::now() + LIMIT;
+    let start = Instant::now();
     while !check().await {
-        assert!(std::time::Instant::now() < deadline, "not within {LIMIT:?}: {what}");
-        tokio::time::sleep(POLL).await;
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
+        pause(start).await;
     }
 }
 
@@ -26,12 +27,18 @@ pub async fn eventually_within<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut check: impl FnMut() -> F,
 ) -> T {
-    let deadline = std::time::Instant::now() + limit;
-    while std::time::Instant::now() < deadline {
+    let start = Instant::now();
+    while start.elapsed() < limit {
         if let Some(value) = check().await {
             return value;
         }
-        tokio::time::sleep(POLL).await;
+        pause(start).await;
     }
     panic!("not within {limit:?}: {what}");
+}
+
+/// Waits for a tenth of the time since `start`: checks take CPU time, of which the tests need all.
+pub async fn pause(start: Instant) {
+    let [shortest, longest] = PAUSE;
+    tokio::time::sleep((start.elapsed() / 10).clamp(shortest, longest)).await;
 }

@@ -104,10 +104,13 @@ async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailab
     // A new process has only the cache on disk and the status.
     manager.stop().await;
     let manager = world.start_manager_with(&POLL_OFTEN);
-    // Once it has read a new catalog, it has reconciled the older ones too.
     apply_catalog(&world, "late", world.repository.url(), json!({})).await;
     wait_reason(&world, "late", "Ready").await;
-    manager.wait_idle().await;
+    eventually("each of the five catalogs was reconciled", || async {
+        let reconciled = "chandler_reconcile_duration_seconds_count{kind=\"ExtensionCatalog\"}";
+        (manager.metrics().await.get(reconciled).copied().unwrap_or_default() >= 20.0).then_some(())
+    })
+    .await;
     assert_eq!(wait_reason(&world, "all", "SourceUnavailable").await.packages, Some(3));
     assert_eq!(quiet.requests()["/index.yaml"], 1, "a new process waits for the interval too");
 
