@@ -78,7 +78,7 @@ async fn wait_counted(
 
 #[tokio::test]
 async fn the_number_of_metric_series_does_not_grow_with_the_fleet() {
-    let _slot = TestSlot::exclusive().await;
+    let _slot = TestSlot::shared().await;
     let management = ManagementCluster::new("series").await;
     apply::apply(&management.client, &placement()).await.unwrap();
     create_clusters(&management, 0..FEW).await;

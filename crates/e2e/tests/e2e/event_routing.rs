@@ -76,7 +76,7 @@ impl Counts {
 
 #[tokio::test]
 async fn chandlers_own_status_writes_reconcile_no_cluster_again() {
-    let _slot = TestSlot::exclusive().await;
+    let _slot = TestSlot::shared().await;
     let management = ManagementCluster::new("routing").await;
     for number in 0..CLUSTERS {
         apply::apply(&management.client, &cluster(number)).await.unwrap();

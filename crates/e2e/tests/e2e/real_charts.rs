@@ -87,7 +87,7 @@ async fn existing_objects(plane: &Plane, status: &ReleaseStatus) -> Vec<(ObjectR
 
 #[tokio::test]
 async fn real_charts_are_installed_upgraded_and_removed() {
-    let world = World::exclusive("real").await;
+    let world = World::new("real").await;
     let planes = join_all(CLUSTERS.map(|name| world.create_cluster(name))).await;
     let manager = world.start_manager_with_long_lease();
     for chart in REAL_CHARTS {
