@@ -3,32 +3,40 @@
 mod runner;
 mod timing;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::mpsc::{self, Receiver},
+};
 
 use anyhow::{Context as _, Result, ensure};
 
 use self::runner::Step;
 use crate::{
-    build,
-    command::{command, output, run as run_command},
+    build::{self, Binaries},
+    command::{all_output, command, output, run as run_command},
     generate, go, sandbox, supply_chain,
     test::{self, Ignored},
     workflows,
 };
 
-/// The steps in the order in which they run: quick checks that fail often come first. Tests run the demo to its end.
+/// The steps of `cargo xtask ci`. Tests run the demo to its end.
 const STEPS: &[Step] = &[
+    Step { name: "formatting", run: formatting },
+    Step { name: "build", run: |root| test::build(root).map(drop) },
+    Step { name: "generated files", run: generated_files_are_committed },
+    Step { name: "tests, random faults and checks", run: tests },
+];
+
+/// The steps of `cargo xtask check`: those that often fail come first.
+const CHECKS: &[Step] = &[
     Step { name: "formatting", run: formatting },
     Step { name: "clippy", run: clippy },
     Step { name: "crates alone", run: crates_alone },
     Step { name: "go vet", run: go_vet },
     Step { name: "staticcheck", run: staticcheck },
     Step { name: "workflows", run: workflows::lint },
-    Step { name: "build", run: |root| test::build(root).map(drop) },
-    Step { name: "generated files", run: generated_files_are_committed },
     Step { name: "licenses", run: supply_chain::deny },
     Step { name: "advisories", run: supply_chain::advisories },
-    Step { name: "tests and random faults", run: tests_and_random_faults },
 ];
 
 /// The sequences of random faults, the same in every run. They take about four minutes.
@@ -38,18 +46,44 @@ pub fn run(root: &Path) -> Result<()> {
     runner::run(root, STEPS)
 }
 
-/// Runs the random faults, which mostly wait, beside the tests. What they print is printed at their end, not between the tests.
-fn tests_and_random_faults(root: &Path) -> Result<()> {
-    let binaries = test::build(root)?;
-    let random_faults = || {
-        let printed = sandbox::output_of_built(root, &binaries, "chaos", CHAOS);
-        printed
-            .inspect(|printed| eprint!("{printed}"))
-            .inspect_err(|error| eprintln!("xtask: random faults: {error:#}"))
-            .map(drop)
-            .context("random faults")
+/// Runs the checks that need no test and no program of the sandbox.
+pub fn check(root: &Path) -> Result<()> {
+    runner::run(root, CHECKS)
+}
+
+/// Runs the tests, and what fits beside them: the random faults, which mostly wait, and the checks, which get the CPU time that
+/// nothing else uses. What these print is printed at their end, not between the tests.
+fn tests(root: &Path) -> Result<()> {
+    let binaries = &test::build(root)?;
+    let (started, start) = mpsc::channel();
+    let run_tests = || {
+        let started = move || _ = started.send(());
+        test::run_built(root, binaries, Ignored::WhereBuilt, started)
     };
-    build::in_parallel(|| test::run_built(root, &binaries, Ignored::WhereBuilt), random_faults)
+    let checks = move || checks_beside_tests(root, binaries, &start);
+    build::in_parallel(run_tests, || build::in_parallel(|| random_faults(root, binaries), checks))
+}
+
+fn random_faults(root: &Path, binaries: &Binaries) -> Result<()> {
+    print_at_end("random faults", sandbox::output_of_built(root, binaries, "chaos", CHAOS))
+}
+
+/// Begins when the first test runs: until then, cargo has locked the directory to which it compiles.
+fn checks_beside_tests(root: &Path, binaries: &Binaries, tests_run: &Receiver<()>) -> Result<()> {
+    // An error means that no test will run.
+    _ = tests_run.recv();
+    // The build has replaced the program of this process.
+    let xtask = binaries.chandler.with_file_name("xtask");
+    let arguments = ["-n", "19", &*xtask.to_string_lossy(), "check"];
+    print_at_end("checks", all_output(command(root, "nice", &arguments)))
+}
+
+fn print_at_end(what: &'static str, printed: Result<String>) -> Result<()> {
+    printed
+        .inspect(|printed| eprint!("{printed}"))
+        .inspect_err(|error| eprintln!("xtask: {what}: {error:#}"))
+        .map(drop)
+        .context(what)
 }
 
 fn clippy(root: &Path) -> Result<()> {

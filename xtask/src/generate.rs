@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::{
-    build::Binaries,
+    build::{self, Binaries},
     command::{command, output, run as run_command},
     rbac,
 };
@@ -22,9 +22,15 @@ pub const GENERATED: [&str; 8] = [
     "docs/reference/sandbox-cli.md",
 ];
 
-/// Writes the generated files with binaries that were built from the same tree.
+/// Builds all binaries, and writes the generated files.
+pub fn build_and_run(root: &Path) -> Result<()> {
+    run(root, &build::with_targets(root, &["--workspace", "--bins"], || Ok(()))?)
+}
+
+/// Writes the generated files with binaries of the whole workspace that were built from the same tree.
 pub fn run(root: &Path, binaries: &Binaries) -> Result<()> {
-    run_command(command(root, "cargo", &["run", "--quiet", "--locked", "--package", "xtask-proto"]))?;
+    let proto = binaries.chandler.with_file_name("xtask-proto");
+    run_command(command(root, &proto.to_string_lossy(), &[]))?;
     let (chandler, sandbox) = (binaries.chandler.to_string_lossy(), binaries.sandbox.to_string_lossy());
     write(root, "deploy/crds.yaml", &output(command(root, &chandler, &["crds"]))?)?;
     write(root, "docs/reference/api.md", &output(command(root, &chandler, &["reference", "api"]))?)?;

@@ -97,7 +97,9 @@ enum Task {
     Advisories,
     /// Lint the GitHub Actions workflows
     Workflows,
-    /// Run all checks that must pass before a change is merged
+    /// Run the checks that need no tests: formatting, lints, crates alone, licenses and advisories
+    Check,
+    /// Run everything that must pass before a change is merged: the build, all tests, and beside them the checks
     Ci,
 }
 
@@ -108,7 +110,7 @@ fn main() -> Result<()> {
         Task::Build { release } => {
             build::run(&root, release, &[]).map(|binaries| println!("{}", binaries.chandler.display()))
         }
-        Task::Generate => generate::run(&root, &build::run(&root, false, &[])?),
+        Task::Generate => generate::build_and_run(&root),
         Task::Test { quick: true, .. } => test::quick(&root),
         Task::Test { names, quick: false, full } => {
             let ignored = if full { Ignored::Run } else { Ignored::Skip };
@@ -125,6 +127,7 @@ fn main() -> Result<()> {
         Task::Deny => supply_chain::deny(&root),
         Task::Advisories => supply_chain::advisories(&root),
         Task::Workflows => workflows::lint(&root),
+        Task::Check => ci::check(&root),
         Task::Ci => ci::run(&root),
     }
 }

@@ -49,11 +49,12 @@ pub enum Ignored {
 
 /// Builds and runs all tests, and the ignored ones as `ignored` says.
 pub fn run(root: &Path, ignored: Ignored) -> Result<()> {
-    run_built(root, &build(root)?, ignored)
+    run_built(root, &build(root)?, ignored, || ())
 }
 
-/// Runs all tests with binaries that are built already. Prints the names of those that it left out.
-pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<()> {
+/// Runs all tests with binaries that are built already. Calls `started` when the first ones run. Prints the names of those that
+/// it left out.
+pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored, started: impl FnOnce()) -> Result<()> {
     let skipped = match ignored {
         Ignored::Run => Vec::new(),
         Ignored::Skip => list_ignored(root, binaries)?,
@@ -66,7 +67,13 @@ pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored) -> Result<(
     let mut times = TestTimes::new()?;
     let mut tests = cargo_test(root, binaries, &[ALL, &["--no-fail-fast"], &*arguments].concat());
     tests.env(times::RECORD, times.record());
-    let result = run_lines(tests, |line| times.read(line));
+    let mut started = Some(started);
+    let result = run_lines(tests, |line| {
+        times.read(line);
+        if times.is_running() {
+            started.take().into_iter().for_each(|started| started());
+        }
+    });
     eprintln!("{}", times.summary());
     print_skipped(&skipped);
     result
@@ -131,7 +138,7 @@ fn cargo_test(root: &Path, binaries: &Binaries, arguments: &[&str]) -> Command {
 
 /// End-to-end tests mostly wait for other processes, so more of them run at the same time than there are cores.
 fn test_threads() -> usize {
-    2 * thread::available_parallelism().map_or(1, usize::from)
+    3 * thread::available_parallelism().map_or(1, usize::from)
 }
 
 const LIST_IGNORED: [&str; 6] = ["--quiet", "--", "--ignored", "--list", "--format", "terse"];
