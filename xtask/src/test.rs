@@ -81,16 +81,15 @@ pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored, started: im
 
 /// Runs the tests whose names contain one of `names`, and builds only what they need.
 pub fn named(root: &Path, names: &[String], ignored: Ignored) -> Result<()> {
-    let Selected(selected) = Selected::find(root, names)?;
-    ensure!(!selected.is_empty(), "the name of no test contains {}", names.join(" or "));
-    let targets: Vec<_> = selected.keys().flat_map(Target::arguments).collect();
-    let binaries = if selected.keys().all(|target| *target == Target::Unit) {
+    let selected = Selected::find(root, names)?;
+    ensure!(!selected.0.is_empty(), "the name of no test contains {}", names.join(" or "));
+    let binaries = if selected.0.keys().all(|target| *target == Target::Unit) {
         build::binaries(root)
     } else {
-        build::with_targets(root, &[&["--workspace", "--bins"], &targets[..]].concat(), go::test_programs)?
+        build::with_targets(root, &selected.build_arguments(), go::test_programs)?
     };
     let mut result = Ok(());
-    for (target, filters) in &selected {
+    for (target, filters) in &selected.0 {
         let mut arguments = [&target.arguments()[..], &["--no-fail-fast", "--"]].concat();
         if ignored == Ignored::Run {
             arguments.push("--include-ignored");

@@ -34,6 +34,16 @@ impl Target {
 pub struct Selected(pub BTreeMap<Target, BTreeSet<String>>);
 
 impl Selected {
+    /// Returns the arguments of cargo that build the test binaries, and the programs that integration tests run.
+    pub fn build_arguments(&self) -> Vec<&str> {
+        let targets = self.0.keys().flat_map(Target::arguments);
+        // Cargo refuses a second one.
+        ["--workspace", "--bins"]
+            .into_iter()
+            .chain(targets.filter(|argument| *argument != "--bins"))
+            .collect()
+    }
+
     /// Looks for names in the sources.
     pub fn find(root: &Path, names: &[String]) -> Result<Self> {
         Ok(Self::of(&sources(root)?, names))
@@ -122,6 +132,13 @@ mod tests {
         let text = format!("#[tokio::test]\nasync fn {function}() {{}}\n");
         let target = integration.map_or(Target::Unit, |name| Target::Integration(name.to_owned()));
         Source { target, module: module.into(), text }
+    }
+
+    #[test]
+    fn unit_and_integration_tests_are_built_together() {
+        let targets = [Target::Unit, Target::Integration("e2e".to_owned())];
+        let selected = Selected(targets.map(|target| (target, BTreeSet::new())).into());
+        assert_eq!(selected.build_arguments(), ["--workspace", "--bins", "--lib", "--test", "e2e"]);
     }
 
     /// The filters of the unit tests, and of the integration tests e2e and commands.

@@ -70,7 +70,7 @@ async fn signal_api_servers(planes: &[Arc<Plane>], signal: Signal) {
 
 #[tokio::test]
 async fn a_reverted_change_reaches_only_the_releases_whose_operation_had_begun() {
-    let world = World::new("reverted").await;
+    let world = World::exclusive("reverted").await;
     let (planes, manager) = install(&world).await;
     manager.wait_idle().await;
     let starts = || manager.operations().iter().filter(|operation| operation.is_start()).count();
@@ -136,7 +136,7 @@ async fn pause_rollout<F: Future<Output = ()>>(
 
 #[tokio::test]
 async fn pausing_placements_or_clusters_withdraws_queued_operations() {
-    let world = World::new("paused-rollout").await;
+    let world = World::exclusive("paused-rollout").await;
     let (planes, manager) = install(&world).await;
     let pause_placements = async |paused: bool| {
         let annotation = paused.then_some("");
@@ -164,7 +164,7 @@ async fn pausing_placements_or_clusters_withdraws_queued_operations() {
 
 #[tokio::test]
 async fn a_manager_that_is_stopped_finishes_its_operations_and_leaves_the_rest_to_its_successor() {
-    let world = World::new("drained").await;
+    let world = World::exclusive("drained").await;
     let (planes, manager) = install(&world).await;
     manager.wait_idle().await;
     let starts =

@@ -45,7 +45,7 @@ fn placement(number: usize) -> Value {
 
 #[tokio::test]
 async fn a_change_of_one_cluster_in_a_thousand_causes_requests_for_that_cluster_only() {
-    let _slot = TestSlot::shared().await;
+    let _slot = TestSlot::exclusive().await;
     let management = ManagementCluster::new("scale").await;
     let objects = (0..CLUSTERS).map(cluster).chain((0..PLACEMENTS).map(placement));
     stream::iter(objects)
