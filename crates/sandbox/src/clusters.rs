@@ -55,10 +55,7 @@ pub fn name(index: u32) -> String {
 
 /// Applies the ClusterClass and its templates.
 pub async fn apply_class(client: &kube::Client) -> Result<(), Error> {
-    for object in manifests::class() {
-        apply(client, &object).await?;
-    }
-    Ok(())
+    apply_all(client, manifests::class()).await
 }
 
 /// Applies a Cluster of the sandbox's ClusterClass.
@@ -78,7 +75,11 @@ pub async fn apply_plain_cluster(
     nodes: u32,
     labels: &Value,
 ) -> Result<(), Error> {
-    for object in plain_cluster(key, nodes, labels, &Value::Object(Map::new())) {
+    apply_all(client, plain_cluster(key, nodes, labels, &Value::Object(Map::new()))).await
+}
+
+async fn apply_all(client: &kube::Client, objects: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+    for object in objects {
         apply(client, &object).await?;
     }
     Ok(())
