@@ -27,7 +27,7 @@ const STEPS: &[Step] = &[
     Step { name: "tests, random faults and checks", run: tests },
 ];
 
-/// The steps of `cargo xtask check`: those that often fail come first.
+/// The steps of `cargo xtask check`: checks that often fail come first.
 const CHECKS: &[Step] = &[
     Step { name: "formatting", run: formatting },
     Step { name: "clippy", run: clippy },
@@ -51,8 +51,8 @@ pub fn check(root: &Path) -> Result<()> {
     runner::run(root, CHECKS)
 }
 
-/// Runs the tests, and what fits beside them: the random faults, which mostly wait, and the checks, which get the CPU time that
-/// nothing else uses. What these print is printed at their end, not between the tests.
+/// Runs the tests, and what fits beside them: the random faults, which mostly wait, and the checks, which get
+/// the CPU time that nothing else uses. What these print is printed at their end, not between the tests.
 fn tests(root: &Path) -> Result<()> {
     let binaries = &test::build(root)?;
     let (started, start) = mpsc::channel();

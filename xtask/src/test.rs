@@ -52,8 +52,8 @@ pub fn run(root: &Path, ignored: Ignored) -> Result<()> {
     run_built(root, &build(root)?, ignored, || ())
 }
 
-/// Runs all tests with binaries that are built already. Calls `started` when the first ones run. Prints the names of those that
-/// it left out.
+/// Runs all tests with binaries that are built already. Calls `started` when the first ones run. Prints the names
+/// of the tests that it left out.
 pub fn run_built(root: &Path, binaries: &Binaries, ignored: Ignored, started: impl FnOnce()) -> Result<()> {
     let skipped = match ignored {
         Ignored::Run => Vec::new(),

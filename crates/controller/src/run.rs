@@ -209,8 +209,8 @@ pub fn supervise(
     (Tools::new(tools, number(limits.processes), &store.join("tools")), TemplateService::new(templates))
 }
 
-/// Runs the controllers until `stop` fires. Boxed: the code of a future is compiled where it is polled or boxed, so that without
-/// the box all controllers would be compiled with the program, as one unit.
+/// Runs the controllers until `stop` fires. Boxed: the code of a future is compiled where it is polled or
+/// boxed, so that without the box all controllers would be compiled with the program, as one unit.
 pub fn run(
     client: Client,
     options: Options,

@@ -162,7 +162,8 @@ async fn run<K, Reconcile, Reconciled>(
         .await;
 }
 
-/// The Clusters as they were seen last. Cluster API writes their status dozens of times, which the provider does not read.
+/// The Clusters as they were seen last. Cluster API writes their status dozens of times, which the provider does
+/// not read.
 #[derive(Default)]
 struct ClusterChanges(Mutex<HashMap<String, OwnerCluster>>);
 

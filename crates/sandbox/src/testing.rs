@@ -190,8 +190,8 @@ impl SharedSandbox {
         self.timed(create).await
     }
 
-    /// Like [`Self::cluster`], with a topology of the sandbox's ClusterClass. Cluster API does more than twice as much for it, so
-    /// only tests of topologies, of upgrades and of hooks have one.
+    /// Like [`Self::cluster`], with a topology of the sandbox's ClusterClass. Cluster API does more than twice as
+    /// much for it, so only tests of topologies, of upgrades and of hooks have one.
     pub async fn topology_cluster(
         &self,
         namespace: &str,

@@ -106,7 +106,8 @@ async fn a_catalog_is_filtered_and_stays_usable_when_its_repository_is_unavailab
     let manager = world.start_manager_with(&POLL_OFTEN);
     apply_catalog(&world, "late", world.repository.url(), json!({})).await;
     wait_reason(&world, "late", "Ready").await;
-    eventually("each of the five catalogs was reconciled", || async {
+    // The five are reconciled at the start, and most of them every second.
+    eventually("the catalogs were reconciled several times", || async {
         let reconciled = "chandler_reconcile_duration_seconds_count{kind=\"ExtensionCatalog\"}";
         (manager.metrics().await.get(reconciled).copied().unwrap_or_default() >= 20.0).then_some(())
     })

@@ -29,8 +29,8 @@ pub(super) fn topology_cluster(key: &ClusterKey, nodes: u32, labels: &Value) -> 
     })
 }
 
-/// Returns a Cluster without a topology, after the objects to which it refers: Cluster API looks for a missing one only twice
-/// a minute. `infrastructure` is the spec of its `SandboxCluster`.
+/// Returns a Cluster without a topology, after the objects to which it refers: Cluster API looks for a missing
+/// one only twice a minute. `infrastructure` is the spec of its `SandboxCluster`.
 pub fn plain_cluster(key: &ClusterKey, nodes: u32, labels: &Value, infrastructure: &Value) -> [Value; 3] {
     let metadata = json!({"name": key.name, "namespace": key.namespace});
     let reference = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": key.name});
